@@ -1,0 +1,19 @@
+// Package testenv gives tests the engines they need, each test a database or
+// stream space of its own.
+//
+// A server is found in this order:
+//
+//  1. the URL in POSTRIDER_TEST_POSTGRES or POSTRIDER_TEST_NATS
+//  2. the usual local port, when POSTRIDER_TEST_LOCAL=1 and something listens
+//  3. a private server: PostgreSQL from installed binaries (as an unprivileged
+//     user when root), NATS embedded in the process
+//  4. Docker Compose with compose.test.yaml, where an engine runs
+//
+// With none of them the test is skipped, or fails when POSTRIDER_TEST_REQUIRE
+// (a comma-separated list of postgres, sqlite, nats) names the engine.
+//
+// Private servers listen on 127.0.0.1 only, do not wait for the disk, and end
+// with the process that started them, however it ends. POSTRIDER_TEST_RECORD
+// names a file to which each test binary appends one line per engine it used:
+// suite, engine, version.
+package testenv

@@ -1,0 +1,109 @@
+//go:build unix
+
+package testenv
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// supervise runs the start script in a new directory and, when stop is called
+// or this process ends, the stop script. A shell in a session of its own
+// waits for the end of a pipe that only this process holds open: so the
+// server ends after a panic, an interrupt and a SIGKILL too.
+func supervise(ctx context.Context, start, stop string, unprivileged bool) (end func(), err error) {
+	dir, err := os.MkdirTemp("", "postrider-test-")
+	if err != nil {
+		return nil, err
+	}
+	script := `trap '' INT TERM HUP
+finish() { ` + stop + `; cd /; rm -rf "$DIR"; }
+if ` + start + `
+then echo ready
+else echo "$(tail -n 5 log 2>/dev/null | tr '\n' ' ')"; finish; exit 1
+fi
+cat >/dev/null
+finish`
+	cmd := exec.Command("/bin/sh", "-c", script)
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Env = os.Environ()
+	if unprivileged {
+		cmd.Env = []string{"HOME=" + dir, "LC_ALL=C", "PATH=" + os.Getenv("PATH")}
+		if os.Geteuid() == 0 {
+			cred, err := unprivilegedUser()
+			if err == nil {
+				err = os.Chown(dir, int(cred.Uid), int(cred.Gid))
+			}
+			if err != nil {
+				os.RemoveAll(dir)
+				return nil, err
+			}
+			cmd.SysProcAttr.Credential = cred
+		}
+	}
+	cmd.Env = append(cmd.Env, "DIR="+dir)
+	hold, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	end = sync.OnceFunc(func() {
+		hold.Close()
+		cmd.Wait()
+	})
+	said := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(out).ReadString('\n')
+		said <- strings.TrimSpace(line)
+	}()
+	select {
+	case line := <-said:
+		if line == "ready" {
+			return end, nil
+		}
+		err = fmt.Errorf("it did not start: %s", line)
+	case <-ctx.Done():
+		err = fmt.Errorf("it did not start: %w", context.Cause(ctx))
+	}
+	// The start script cannot be interrupted half way; the shell cleans up
+	// after it by itself.
+	hold.Close()
+	select {
+	case <-said:
+	case <-time.After(time.Second):
+	}
+	go cmd.Wait()
+	return nil, err
+}
+
+func unprivilegedUser() (*syscall.Credential, error) {
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err1 == nil && err2 == nil && uid != 0 {
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+		}
+	}
+	return nil, fmt.Errorf("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
+}

@@ -1,0 +1,134 @@
+package testenv
+
+import (
+	"context"
+	"database/sql"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("TESTENV_CHILD") == "1" {
+		s, err := StartPostgres(context.Background())
+		if err != nil {
+			os.Stdout.WriteString("error " + err.Error() + "\n")
+		} else {
+			os.Stdout.WriteString(s.URL + "\n")
+		}
+		select {}
+	}
+	Main(m)
+}
+
+func TestPostgresDatabasesAreApart(t *testing.T) {
+	t.Parallel()
+	a, b := Postgres(t), Postgres(t)
+	if a == b {
+		t.Fatalf("two tests would share %s", a)
+	}
+	for _, dsn := range []string{a, b} {
+		db, err := sql.Open("pgx", dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if _, err := db.Exec(`CREATE TABLE t (x int)`); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestPostgresIsDropped(t *testing.T) {
+	t.Parallel()
+	var dsn string
+	t.Run("use", func(t *testing.T) { dsn = Postgres(t) })
+	if dsn == "" {
+		t.SkipNow()
+	}
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Ping(); err == nil || !strings.Contains(err.Error(), "3D000") {
+		t.Fatalf("database is still there after its test: %v", err)
+	}
+}
+
+func TestSQLite(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("sqlite", SQLite(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var mode string
+	if err := db.QueryRow(`PRAGMA journal_mode`).Scan(&mode); err != nil || mode != "wal" {
+		t.Fatalf("journal_mode %q, %v; want wal", mode, err)
+	}
+}
+
+func TestNATS(t *testing.T) {
+	t.Parallel()
+	nc, err := natsgo.Connect(NATS(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+}
+
+// A killed test binary cannot clean up; its server has to end all the same.
+func TestPrivatePostgresEndsWithItsOwner(t *testing.T) {
+	t.Parallel()
+	if _, err := postgresBinaries(t.Context()); err != nil {
+		missing(t, EnginePostgres, err)
+	}
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), "TESTENV_CHILD=1", EnvPostgres+"=", EnvLocal+"=")
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 1024)
+	n, _ := out.Read(buf)
+	u, err := url.Parse(strings.TrimSpace(string(buf[:n])))
+	if err != nil || u.Host == "" {
+		child.Process.Kill()
+		t.Fatalf("child said %q: %v", buf[:n], err)
+	}
+	if !listening(t.Context(), u.Host) {
+		t.Errorf("nothing listens on %s", u.Host)
+	}
+	child.Process.Kill()
+	child.Wait()
+	for deadline := time.Now().Add(20 * time.Second); listening(t.Context(), u.Host); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the server on %s outlived its killed owner", u.Host)
+		}
+	}
+}
+
+func TestRequired(t *testing.T) {
+	t.Setenv(EnvRequire, "postgres, NATS")
+	for engine, want := range map[string]bool{EnginePostgres: true, EngineNATS: true, EngineSQLite: false, "": false} {
+		if got := Required(engine); got != want {
+			t.Errorf("Required(%q) = %v, want %v", engine, got, want)
+		}
+	}
+}
+
+func TestRedact(t *testing.T) {
+	t.Parallel()
+	if got := Redact("postgres://u:secret@h/db"); strings.Contains(got, "secret") {
+		t.Error(got)
+	}
+}
