@@ -156,7 +156,7 @@ func (rec *Record) Normalize(maxSize int) error {
 		maxSize = DefaultSize
 	}
 	switch {
-	case rec.ID.Version() != 7:
+	case !isV7(rec.ID):
 		return invalid("id %s is not a UUIDv7: use outbox.NewID", rec.ID)
 	case rec.CreatedAt.IsZero():
 		return invalid("CreatedAt is zero: set it to the current time")
