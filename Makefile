@@ -1,0 +1,62 @@
+# modules.txt is the one list of modules. ARGS goes to go test:
+#   make test ARGS='-run TestConformance -v'
+MODULES := $(shell sed 's/\#.*//' modules.txt)
+FUZZTIME ?= 10s
+BIN := .bin
+
+.PHONY: all
+all: lint test
+
+# A binary of its own rather than go run, which would not hand on SIGTERM.
+.PHONY: test
+test:
+	@go build -o $(BIN)/testrun ./integration/cmd/testrun
+	@$(BIN)/testrun $(ARGS)
+
+.PHONY: lint
+lint:
+	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted, run gofmt -w:"; echo "$$out"; exit 1; fi
+	@set -e; for m in $(MODULES); do \
+		echo "# lint $$m"; \
+		(cd $$m && go vet ./... && GOWORK=off go mod tidy -diff); \
+	done
+	@if command -v staticcheck >/dev/null; then \
+		set -e; for m in $(MODULES); do (cd $$m && staticcheck ./...); done; \
+	else echo "# staticcheck is not installed: skipped"; fi
+
+.PHONY: build
+build:
+	CGO_ENABLED=0 go build -trimpath -o $(BIN)/postrider ./cmd/postrider
+
+.PHONY: demo
+demo:
+	go run ./cmd/postrider demo $(ARGS)
+
+# Directories of the packages with tests, of the module at hand.
+TESTED := go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./...
+
+# Every fuzz target of every module, FUZZTIME each.
+.PHONY: fuzz
+fuzz:
+	@set -e; for m in $(MODULES); do cd $(CURDIR)/$$m; for d in $$($(TESTED)); do \
+		for f in $$(cat $$d/*_test.go | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p'); do \
+			echo "# fuzz $$d $$f"; \
+			go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$d; \
+		done; \
+	done; done
+
+# Golden files hold what the tests compare against; read the diff before you commit it.
+.PHONY: golden-update
+golden-update:
+	@set -e; for m in $(MODULES); do cd $(CURDIR)/$$m; for d in $$($(TESTED)); do \
+		if grep -q 'flag\.Bool("update"' $$d/*_test.go; then echo "# golden $$d"; go test $$d -update; fi; \
+	done; done
+
+# A program outside the modules, and the golden list of what it pulls in.
+.PHONY: consumer
+consumer:
+	cd integration/consumer && GOWORK=off GOFLAGS=-mod=mod go test ./...
+
+.PHONY: clean
+clean:
+	rm -rf $(BIN)

@@ -1,0 +1,215 @@
+// Command testrun is `make test`: it starts the servers that the tests need,
+// runs go test for every module of modules.txt, and says at the end which
+// suites ran on which engines. Arguments are go test flags.
+//
+// It exits with 1 when a test failed or when an engine that
+// POSTRIDER_TEST_REQUIRE names was used by no suite, and with 130 when it was
+// interrupted. Servers and tests that it started end with it.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/postrider/postrider/integration/testenv"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code, err := run(ctx, os.Stdout, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testrun:", err)
+		code = 1
+	}
+	if ctx.Err() != nil && code != 0 {
+		code = 130
+	}
+	os.Exit(code)
+}
+
+type engine struct {
+	name, env string
+	start     func(context.Context) (*testenv.Server, error)
+}
+
+var engines = []engine{
+	{testenv.EnginePostgres, testenv.EnvPostgres, testenv.StartPostgres},
+	{testenv.EngineNATS, testenv.EnvNATS, testenv.StartNATS},
+}
+
+func run(ctx context.Context, out io.Writer, flags []string) (int, error) {
+	root, err := testenv.Root()
+	if err != nil {
+		return 1, err
+	}
+	modules, err := readModules(filepath.Join(root, "modules.txt"))
+	if err != nil {
+		return 1, err
+	}
+	dir, err := os.MkdirTemp("", "postrider-test-")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(dir)
+	record := filepath.Join(dir, "record")
+
+	env := append(os.Environ(), testenv.EnvRecord+"="+record)
+	for _, e := range engines {
+		s, err := e.start(ctx)
+		if err != nil {
+			if testenv.Required(e.name) {
+				return 1, fmt.Errorf("%s is required by %s: %w", e.name, testenv.EnvRequire, err)
+			}
+			fmt.Fprintf(out, "# no %s, its tests will be skipped: %v\n", e.name, err)
+			continue
+		}
+		defer s.Stop()
+		fmt.Fprintf(out, "# %s %s (%s) at %s\n", e.name, s.Version, s.Origin, testenv.Redact(s.URL))
+		env = append(env, e.env+"="+s.URL)
+	}
+	args := []string{"test"}
+	if why := noRace(ctx); why == "" {
+		args = append(args, "-race")
+	} else {
+		fmt.Fprintf(out, "# running without -race: %s\n", why)
+	}
+	args = append(append(args, flags...), "./...")
+
+	code := 0
+	for _, m := range modules {
+		fmt.Fprintf(out, "# module %s\n", m)
+		if err := goTest(ctx, out, filepath.Join(root, m), env, args); err != nil {
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) {
+				return 1, err
+			}
+			fmt.Fprintf(out, "# module %s failed\n", m)
+			code = 1
+		}
+		if ctx.Err() != nil {
+			return 1, errors.New("interrupted")
+		}
+	}
+	missing, err := report(out, record)
+	if err != nil {
+		return 1, err
+	}
+	for _, m := range missing {
+		fmt.Fprintf(out, "# no suite ran on %s, which %s names\n", m, testenv.EnvRequire)
+		code = 1
+	}
+	return code, nil
+}
+
+// goTest runs go in a process group of its own: the go command alone would
+// not hand an interrupt on to the test binaries.
+func goTest(ctx context.Context, out io.Writer, dir string, env, args []string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Env = dir, env
+	cmd.Stdout, cmd.Stderr = out, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	signalGroup := func(s syscall.Signal) { syscall.Kill(-cmd.Process.Pid, s) }
+	cmd.Cancel = func() error {
+		signalGroup(syscall.SIGINT)
+		return nil
+	}
+	cmd.WaitDelay = 10 * time.Second
+	err := cmd.Run()
+	if ctx.Err() != nil && cmd.Process != nil {
+		signalGroup(syscall.SIGKILL)
+	}
+	return err
+}
+
+// noRace tells why the race detector cannot be used: it needs cgo.
+func noRace(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "go", "env", "CGO_ENABLED", "CC").Output()
+	if err != nil {
+		return "go env: " + err.Error()
+	}
+	enabled, cc, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	if name, _, _ := strings.Cut(strings.TrimSpace(cc), " "); name == "" {
+		return "no C compiler is named by CC"
+	} else if _, err := exec.LookPath(name); err != nil {
+		return "there is no C compiler " + name
+	}
+	if enabled != "1" {
+		return "CGO_ENABLED=" + enabled
+	}
+	return ""
+}
+
+// readModules reads one directory per line; # starts a comment.
+func readModules(path string) ([]string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var modules []string
+	for line := range strings.Lines(string(data)) {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line != "" {
+			modules = append(modules, line)
+		}
+	}
+	if len(modules) == 0 {
+		return nil, fmt.Errorf("%s names no module", path)
+	}
+	return modules, nil
+}
+
+// report prints the suites by engine and returns the required engines that no
+// suite used.
+func report(out io.Writer, record string) (missing []string, err error) {
+	ran := map[string][]string{} // engine and version -> suites
+	used := map[string]bool{}
+	if f, err := os.Open(record); err == nil {
+		defer f.Close()
+		sc := bufio.NewScanner(f)
+		for sc.Scan() {
+			if w := strings.Fields(sc.Text()); len(w) == 3 {
+				key := w[1] + " " + w[2]
+				if !slices.Contains(ran[key], w[0]) {
+					ran[key] = append(ran[key], w[0])
+				}
+				used[w[1]] = true
+			}
+		}
+		if err := sc.Err(); err != nil {
+			return nil, err
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	fmt.Fprintln(out, "# suites and engines")
+	keys := make([]string, 0, len(ran))
+	for k := range ran {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		slices.Sort(ran[k])
+		fmt.Fprintf(out, "#   %-18s %s\n", k, strings.Join(ran[k], " "))
+	}
+	if len(keys) == 0 {
+		fmt.Fprintln(out, "#   none")
+	}
+	for _, name := range []string{testenv.EnginePostgres, testenv.EngineSQLite, testenv.EngineNATS} {
+		if testenv.Required(name) && !used[name] {
+			missing = append(missing, name)
+		}
+	}
+	return missing, nil
+}
