@@ -1,6 +1,8 @@
 // Command testrun is `make test`: it starts the servers that the tests need,
 // runs go test for every module of modules.txt, and says at the end which
-// suites ran on which engines. Arguments are go test flags.
+// suites ran on which engines. Arguments are go test flags. With "exec" as the
+// first argument it runs the command that follows instead, with the servers'
+// URLs in its environment.
 //
 // It exits with 1 when a test failed or when an engine that
 // POSTRIDER_TEST_REQUIRE names was used by no suite, and with 130 when it was
@@ -28,12 +30,13 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code, err := run(ctx, os.Stdout, os.Args[1:])
+	interrupted := ctx.Err() != nil
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
 		code = 1
 	}
-	if ctx.Err() != nil && code != 0 {
+	if interrupted {
 		code = 130
 	}
 	os.Exit(code)
@@ -79,7 +82,10 @@ func run(ctx context.Context, out io.Writer, flags []string) (int, error) {
 		fmt.Fprintf(out, "# %s %s (%s) at %s\n", e.name, s.Version, s.Origin, testenv.Redact(s.URL))
 		env = append(env, e.env+"="+s.URL)
 	}
-	args := []string{"test"}
+	if len(flags) > 1 && flags[0] == "exec" {
+		return exitCode(ctx, command(ctx, out, root, env, flags[1:]))
+	}
+	args := []string{"go", "test"}
 	if why := noRace(ctx); why == "" {
 		args = append(args, "-race")
 	} else {
@@ -90,16 +96,13 @@ func run(ctx context.Context, out io.Writer, flags []string) (int, error) {
 	code := 0
 	for _, m := range modules {
 		fmt.Fprintf(out, "# module %s\n", m)
-		if err := goTest(ctx, out, filepath.Join(root, m), env, args); err != nil {
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) {
-				return 1, err
-			}
+		c, err := exitCode(ctx, command(ctx, out, filepath.Join(root, m), env, args))
+		if err != nil {
+			return 1, err
+		}
+		if c != 0 {
 			fmt.Fprintf(out, "# module %s failed\n", m)
 			code = 1
-		}
-		if ctx.Err() != nil {
-			return 1, errors.New("interrupted")
 		}
 	}
 	missing, err := report(out, record)
@@ -113,24 +116,33 @@ func run(ctx context.Context, out io.Writer, flags []string) (int, error) {
 	return code, nil
 }
 
-// goTest runs go in a process group of its own: the go command alone would
+// command runs args in a process group of its own: the go command alone would
 // not hand an interrupt on to the test binaries.
-func goTest(ctx context.Context, out io.Writer, dir string, env, args []string) error {
-	cmd := exec.CommandContext(ctx, "go", args...)
+func command(ctx context.Context, out io.Writer, dir string, env, args []string) error {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env = dir, env
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	signalGroup := func(s syscall.Signal) { syscall.Kill(-cmd.Process.Pid, s) }
-	cmd.Cancel = func() error {
-		signalGroup(syscall.SIGINT)
-		return nil
-	}
+	signalGroup := func(s syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, s) }
+	cmd.Cancel = func() error { return signalGroup(syscall.SIGINT) }
 	cmd.WaitDelay = 10 * time.Second
 	err := cmd.Run()
 	if ctx.Err() != nil && cmd.Process != nil {
 		signalGroup(syscall.SIGKILL)
 	}
 	return err
+}
+
+// exitCode is the status of a command that ran to its end.
+func exitCode(ctx context.Context, err error) (int, error) {
+	if ctx.Err() != nil {
+		return 1, errors.New("interrupted")
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return max(exit.ExitCode(), 1), nil
+	}
+	return 0, err
 }
 
 // noRace tells why the race detector cannot be used: it needs cgo.
