@@ -32,10 +32,10 @@ func LaneOf(r Route, id ID, key []byte) Lane {
 }
 
 // KeyLane is the first 4 bytes of SHA-256(key), big endian, unsigned, modulo
-// count.
+// count; 0 if count is below 1.
 func KeyLane(key []byte, count int) int {
 	h := sha256.Sum256(key)
-	return int(binary.BigEndian.Uint32(h[:4]) % uint32(count))
+	return int(binary.BigEndian.Uint32(h[:4]) % uint32(max(count, 1)))
 }
 
 // KeyHash is the first 8 bytes of SHA-256(key), big endian, as a signed number:
@@ -113,7 +113,10 @@ type LaneShare struct {
 }
 
 // Fair is how many lanes of the route a relay may keep: ceil(Lanes / Relays).
-func (s LaneShare) Fair() int { return (s.Lanes + s.Relays - 1) / max(s.Relays, 1) }
+func (s LaneShare) Fair() int {
+	relays := max(s.Relays, 1)
+	return (s.Lanes + relays - 1) / relays
+}
 
 // LaneLease is the right to send a lane's rows.
 type LaneLease struct {

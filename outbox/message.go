@@ -158,7 +158,7 @@ func (rec *Record) Normalize(maxSize int) error {
 	switch {
 	case !isV7(rec.ID):
 		return invalid("id %s is not a UUIDv7: use outbox.NewID", rec.ID)
-	case rec.CreatedAt.IsZero():
+	case rec.CreatedAt.Truncate(time.Microsecond).IsZero():
 		return invalid("CreatedAt is zero: set it to the current time")
 	case rec.Lane != Unordered || rec.Attempts != 0 || rec.LastError != "":
 		return invalid("Lane, Attempts and LastError belong to the store: leave them zero in a new record")
@@ -242,7 +242,11 @@ func RoundUp(t time.Time) time.Time {
 // without NUL bytes, at most [MaxReason] bytes.
 func CleanReason(s string) string {
 	if len(s) > MaxReason {
-		s = s[:MaxReason]
+		n := MaxReason
+		for n > MaxReason-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+			n-- // do not cut through a character
+		}
+		s = s[:n]
 	}
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	s = strings.ReplaceAll(s, "\x00", "\uFFFD")
@@ -280,18 +284,18 @@ var reserved = map[string]bool{
 }
 
 func checkExtensions(xs []Extension) error {
-	for i, x := range xs {
+	seen := make(map[string]bool, len(xs))
+	for _, x := range xs {
 		if x.Name == "" || len(x.Name) > MaxName || strings.Trim(x.Name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
 			return invalid("CloudEvents extension name %q: use 1 to %d lower-case letters and digits", x.Name, MaxName)
 		}
 		if reserved[x.Name] {
 			return invalid("CloudEvents extension name %q is a context attribute: set its own field", x.Name)
 		}
-		for _, y := range xs[:i] {
-			if x.Name == y.Name {
-				return invalid("CloudEvents extension %q stands twice", x.Name)
-			}
+		if seen[x.Name] {
+			return invalid("CloudEvents extension %q stands twice", x.Name)
 		}
+		seen[x.Name] = true
 		if err := checkText("CloudEvents extension "+x.Name, x.Value, DefaultSize); err != nil {
 			return err
 		}
