@@ -1,0 +1,197 @@
+-- +goose Up
+-- Postrider, SQLite, version 1. Instants are microseconds since 1970 UTC.
+
+-- Ready rows. pos orders a lane and is drawn in the INSERT; AUTOINCREMENT keeps a
+-- position from being used twice.
+CREATE TABLE {outbox} (
+    pos              INTEGER  PRIMARY KEY AUTOINCREMENT,
+    key_hash         INTEGER,
+    created_at       INTEGER  NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)),
+    deliver_at       INTEGER,
+    ce_time          INTEGER,
+    retry_at         INTEGER,
+    first_failed_at  INTEGER,
+    claim_until      INTEGER,
+    id               BLOB     NOT NULL,
+    lane             INTEGER  NOT NULL,
+    attempts         INTEGER  NOT NULL DEFAULT 0,
+    envelope         INTEGER  NOT NULL DEFAULT 0,
+    transport        TEXT     NOT NULL,
+    message_type     TEXT     NOT NULL,
+    destination      TEXT     NOT NULL,
+    content_type     TEXT,
+    tenant           TEXT,
+    ordering_key     BLOB,
+    headers          BLOB,
+    body             BLOB,
+    ce_source        TEXT,
+    ce_subject       TEXT,
+    ce_dataschema    TEXT,
+    ce_extensions    BLOB,
+    correlation_id   TEXT,
+    causation_id     TEXT,
+    traceparent      TEXT,
+    tracestate       TEXT,
+    last_error       TEXT,
+    claim_token      BLOB,
+    CONSTRAINT {=outbox_lane_pos} UNIQUE (lane, pos),
+    CONSTRAINT {=outbox_id} UNIQUE (lane, id)
+) STRICT;
+
+CREATE INDEX {=outbox_key} ON {outbox} (lane, key_hash, pos) WHERE key_hash IS NOT NULL;
+
+-- Scheduled rows, unordered rows that wait for a retry, and rows of parked keys
+-- (due_at NULL).
+CREATE TABLE {deferred} (
+    pos              INTEGER  NOT NULL DEFAULT 0,
+    key_hash         INTEGER,
+    due_at           INTEGER,
+    created_at       INTEGER  NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)),
+    deliver_at       INTEGER,
+    ce_time          INTEGER,
+    retry_at         INTEGER,
+    first_failed_at  INTEGER,
+    claim_until      INTEGER,
+    id               BLOB     NOT NULL,
+    lane             INTEGER  NOT NULL,
+    attempts         INTEGER  NOT NULL DEFAULT 0,
+    envelope         INTEGER  NOT NULL DEFAULT 0,
+    transport        TEXT     NOT NULL,
+    message_type     TEXT     NOT NULL,
+    destination      TEXT     NOT NULL,
+    content_type     TEXT,
+    tenant           TEXT,
+    ordering_key     BLOB,
+    headers          BLOB,
+    body             BLOB,
+    ce_source        TEXT,
+    ce_subject       TEXT,
+    ce_dataschema    TEXT,
+    ce_extensions    BLOB,
+    correlation_id   TEXT,
+    causation_id     TEXT,
+    traceparent      TEXT,
+    tracestate       TEXT,
+    last_error       TEXT,
+    claim_token      BLOB,
+    CONSTRAINT {=deferred_pkey} PRIMARY KEY (lane, id)
+) STRICT;
+
+CREATE INDEX {=deferred_due} ON {deferred} (lane, due_at, pos) WHERE due_at IS NOT NULL;
+
+CREATE INDEX {=deferred_parked} ON {deferred} (lane, key_hash, pos) WHERE due_at IS NULL;
+
+CREATE TABLE {dead} (
+    pos              INTEGER  NOT NULL,
+    key_hash         INTEGER,
+    died_at          INTEGER  NOT NULL,
+    created_at       INTEGER  NOT NULL,
+    deliver_at       INTEGER,
+    ce_time          INTEGER,
+    first_failed_at  INTEGER,
+    id               BLOB     NOT NULL,
+    lane             INTEGER  NOT NULL,
+    attempts         INTEGER  NOT NULL DEFAULT 0,
+    envelope         INTEGER  NOT NULL DEFAULT 0,
+    transport        TEXT     NOT NULL,
+    message_type     TEXT     NOT NULL,
+    destination      TEXT     NOT NULL,
+    content_type     TEXT,
+    tenant           TEXT,
+    ordering_key     BLOB,
+    headers          BLOB,
+    body             BLOB,
+    ce_source        TEXT,
+    ce_subject       TEXT,
+    ce_dataschema    TEXT,
+    ce_extensions    BLOB,
+    correlation_id   TEXT,
+    causation_id     TEXT,
+    traceparent      TEXT,
+    tracestate       TEXT,
+    last_error       TEXT,
+    reason           TEXT     NOT NULL,
+    CONSTRAINT {=dead_pkey} PRIMARY KEY (id)
+) STRICT;
+
+CREATE INDEX {=dead_time} ON {dead} (died_at, id);
+
+CREATE INDEX {=dead_route} ON {dead} (transport, died_at, id);
+
+CREATE TABLE {routes} (
+    name             TEXT     NOT NULL,
+    first_lane       INTEGER  NOT NULL,
+    ordered_lanes    INTEGER  NOT NULL,
+    unordered_lanes  INTEGER  NOT NULL,
+    CONSTRAINT {=routes_pkey} PRIMARY KEY (name)
+) STRICT;
+
+-- The row that the fence reads. Only acquisition, release and operators write it.
+CREATE TABLE {lanes} (
+    lane             INTEGER  NOT NULL,
+    route            TEXT     NOT NULL,
+    is_ordered       INTEGER  NOT NULL,
+    unclean          INTEGER  NOT NULL DEFAULT 0,
+    epoch            INTEGER  NOT NULL DEFAULT 0,
+    config           INTEGER  NOT NULL DEFAULT 0,
+    owner            BLOB,
+    CONSTRAINT {=lanes_pkey} PRIMARY KEY (lane)
+) STRICT;
+
+CREATE TABLE {lane_marks} (
+    lane             INTEGER  NOT NULL,
+    tried_to         INTEGER  NOT NULL DEFAULT 0,
+    config_seen      INTEGER  NOT NULL DEFAULT 0,
+    CONSTRAINT {=lane_marks_pkey} PRIMARY KEY (lane)
+) STRICT;
+
+-- One window per owner, for all its lanes. routes is a JSON list of names.
+CREATE TABLE {relays} (
+    owner            BLOB     NOT NULL,
+    expires_at       INTEGER  NOT NULL,
+    ended            INTEGER  NOT NULL DEFAULT 0,
+    routes           TEXT     NOT NULL,
+    CONSTRAINT {=relays_pkey} PRIMARY KEY (owner)
+) STRICT;
+
+CREATE TABLE {parked_keys} (
+    lane             INTEGER  NOT NULL,
+    key_hash         INTEGER  NOT NULL,
+    ordering_key     BLOB     NOT NULL,
+    unparking        INTEGER  NOT NULL DEFAULT 0,
+    parked_by        TEXT     NOT NULL,
+    parked_at        INTEGER  NOT NULL,
+    why              TEXT     NOT NULL,
+    CONSTRAINT {=parked_keys_pkey} PRIMARY KEY (lane, key_hash, ordering_key)
+) STRICT;
+
+CREATE TABLE {audit} (
+    num              INTEGER  PRIMARY KEY AUTOINCREMENT,
+    at               INTEGER  NOT NULL,
+    done_by          TEXT     NOT NULL,
+    what             TEXT     NOT NULL,
+    how_many         INTEGER  NOT NULL,
+    detail           TEXT
+) STRICT;
+
+CREATE INDEX {=audit_time} ON {audit} (at);
+
+CREATE TABLE {inbox} (
+    processed_at     INTEGER  NOT NULL,
+    expires_at       INTEGER,
+    lease_until      INTEGER,
+    consumer         TEXT     NOT NULL,
+    message_id       TEXT     NOT NULL,
+    token            BLOB,
+    CONSTRAINT {=inbox_pkey} PRIMARY KEY (consumer, message_id)
+) STRICT;
+
+CREATE INDEX {=inbox_expiry} ON {inbox} (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE {meta} (
+    name             TEXT     NOT NULL,
+    value            TEXT     NOT NULL,
+    CONSTRAINT {=meta_pkey} PRIMARY KEY (name)
+) STRICT;
+
+INSERT INTO {meta} (name, value) VALUES ('schema', '1'), ('dispatch', 'lanes');
