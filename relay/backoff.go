@@ -1,0 +1,17 @@
+package relay
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// backoff is a wait of full jitter: uniform in (0, min(hi, lo * 2^n)]. It
+// saturates, so that a message tried a million times waits hi, not less than
+// nothing.
+func backoff(lo, hi time.Duration, n int) time.Duration {
+	span := hi
+	if n < 62 && lo <= hi>>n {
+		span = lo << n
+	}
+	return 1 + time.Duration(rand.Int64N(int64(span)))
+}

@@ -1,0 +1,655 @@
+package relay
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/transport"
+)
+
+// core holds the decisions of a relay over lanes: what to read, what may be
+// sent, what to settle. It does no I/O, starts nothing and asks no clock; "now"
+// is the database's time. The engine calls it under its lock.
+type core struct {
+	opt     *Options
+	to      reporter
+	routes  map[string]*route
+	lanes   map[outbox.Lane]*lane
+	orphans map[outbox.ID]bool // accepted under a lease that ended, delete not answered
+	reads   readLog
+	due     dueKeys
+	outbox  []*outcome            // to be settled, oldest first
+	fenced  map[outbox.Lane]int64 // epochs that turned out to be another's
+	stopped bool                  // nothing new is sent
+
+	// hold stops new sends after a lost store connection, until a renewal that
+	// began later has succeeded: a row that another owner may have sent must
+	// not go out on the strength of what was read before.
+	hold bool
+}
+
+// outcome is a settlement on its way to the store.
+type outcome struct {
+	outbox.Settlement
+	row *row
+}
+
+const (
+	laneRows    = 2048                   // rows held per lane before its reads pause
+	keyRows     = 64                     // rows a key keeps when its lane is trimmed
+	starved     = 100 * time.Millisecond // a full lane for that long is trimmed
+	claimPause  = time.Second            // until a row under somebody's claim is looked at again
+	readRows    = 1024                   // rows a read aims at
+	rowOverhead = 512                    // bytes a row costs beside its message
+)
+
+func newCore(opt *Options, to reporter) *core {
+	return &core{
+		opt: opt, to: to,
+		routes:  map[string]*route{},
+		lanes:   map[outbox.Lane]*lane{},
+		orphans: map[outbox.ID]bool{},
+		fenced:  map[outbox.Lane]int64{},
+	}
+}
+
+// grant takes over the lanes of a renewal and drops those it no longer names.
+// It returns the lanes that are new and those that were lost.
+func (c *core) grant(leases []outbox.LaneLease, w *window) (fresh []*lane, lost []*lane, changed []*lane) {
+	named := make(map[outbox.Lane]bool, len(leases))
+	for _, ls := range leases {
+		if ls.Epoch <= c.fenced[ls.Lane] || c.routes[ls.Route] == nil {
+			continue // an answer older than the fence
+		}
+		named[ls.Lane] = true
+		l := c.lanes[ls.Lane]
+		if l != nil && l.lease.Epoch == ls.Epoch {
+			if l.lease.Config != ls.Config {
+				l.lease.Config = ls.Config
+				changed = append(changed, l)
+			}
+			continue
+		}
+		if l != nil {
+			c.drop(l)
+			lost = append(lost, l)
+		}
+		l = &lane{
+			lease: ls, route: c.routes[ls.Route], window: w, more: true,
+			rows: map[int64]*row{}, keys: map[string]*key{}, parked: map[string]bool{},
+		}
+		c.lanes[ls.Lane] = l
+		fresh = append(fresh, l)
+	}
+	for n, l := range c.lanes {
+		if !named[n] {
+			c.drop(l)
+			lost = append(lost, l)
+		}
+	}
+	return fresh, lost, changed
+}
+
+// drop gives a lane up at once. What is on the wire is reported later; an
+// accepted row is still deleted, everything else is left to the next owner.
+func (c *core) drop(l *lane) {
+	l.lost.Store(true)
+	c.forget(l)
+	for _, r := range l.rows {
+		if r.state == rowAccepted {
+			c.orphans[r.Record.ID] = true
+		}
+	}
+	if c.lanes[l.lease.Lane] == l {
+		delete(c.lanes, l.lease.Lane)
+	}
+}
+
+// drain stops a lane's reads and sends; it can be given back when pending is 0.
+func (c *core) drain(l *lane) {
+	l.draining = true
+	c.forget(l)
+}
+
+// forget drops the rows of a lane that were not handed out.
+func (c *core) forget(l *lane) {
+	for _, r := range l.rows {
+		if r.state == rowHeld {
+			c.unhold(r)
+		}
+	}
+	for _, k := range l.keys {
+		k.queue = nil
+	}
+}
+
+// restart sets every cursor to zero: after a lost connection nothing that was
+// read proves what the table holds now.
+func (c *core) restart() {
+	for _, l := range c.lanes {
+		l.cursor, l.more = 0, true
+	}
+}
+
+func (c *core) room(rt *route) bool {
+	return rt.rows < c.opt.BufferRows && rt.bytes < c.opt.BufferBytes
+}
+
+// planRead names the lanes to read above their cursors: all of them, or only
+// those whose last read was full. limit is the rows per lane.
+func (c *core) planRead(all bool, now time.Time) (ls []*lane, limit int) {
+	limit = outbox.LaneLimits[len(outbox.LaneLimits)-1]
+	for _, l := range c.lanes {
+		rt := l.route
+		switch {
+		case l.closed() || !l.loaded || !(all || l.more):
+			continue
+		case rt.down && (len(rt.ready) > 0 || now.Before(rt.retryAt)):
+			continue // only a row to try with is wanted
+		case l.held >= laneRows || !c.room(rt):
+			if l.full.IsZero() {
+				l.full = now
+			} else if now.Sub(l.full) >= starved {
+				c.trimLane(l)
+			}
+			continue
+		}
+		l.full = time.Time{}
+		ls = append(ls, l)
+	}
+	for _, l := range ls {
+		limit = min(limit, c.readLimit(l.route, len(ls)))
+	}
+	slices.SortFunc(ls, func(a, b *lane) int { return int(a.lease.Lane - b.lease.Lane) })
+	return ls, limit
+}
+
+// readLimit is the rows per range of a read of n ranges that fits the route's
+// buffer.
+func (c *core) readLimit(rt *route, n int) int {
+	rows := min(readRows, c.opt.BufferRows-rt.rows, (c.opt.BufferBytes-rt.bytes)/max(rt.average, 1))
+	return max(outbox.LaneLimit(rows, n), 1)
+}
+
+// trimLane leaves the tails of long keys to the table, so that the keys behind
+// them in the lane are not starved.
+func (c *core) trimLane(l *lane) {
+	for _, k := range l.keys {
+		if len(k.queue) > keyRows {
+			c.cut(k, keyRows)
+		}
+	}
+	l.full = time.Time{}
+}
+
+// cut leaves the rows of k from index i on to the table.
+func (c *core) cut(k *key, i int) {
+	for _, r := range k.queue[i:] {
+		c.unhold(r)
+	}
+	clear(k.queue[i:])
+	k.queue = k.queue[:i]
+	c.leave(k)
+}
+
+// leave notes that rows of k stand in the table only.
+func (c *core) leave(k *key) {
+	k.partial, k.missed = true, true
+	c.advance(k)
+}
+
+// unhold forgets a row that was not handed out.
+func (c *core) unhold(r *row) {
+	r.lane.held--
+	c.release(r)
+	r.lane.delete(r)
+}
+
+// admit takes one row that a read returned, from whatever range, unless it is
+// known already. The cursor may pass it afterwards: it is held, or its key is
+// partial.
+func (c *core) admit(l *lane, lr *outbox.LaneRow, now time.Time) {
+	if l.known(lr) || c.orphans[lr.Record.ID] {
+		return
+	}
+	bytes := lr.Record.Message.Key
+	waits := lr.Claimed || lr.RetryAt.After(now)
+	if bytes == nil {
+		if !waits { // else a sweep meets it again
+			l.route.push(item{r: c.keep(l, lr, nil)})
+		}
+		return
+	}
+	if l.parked[string(bytes)] {
+		return
+	}
+	k := l.keys[string(bytes)]
+	if k == nil {
+		k = &key{lane: l, bytes: bytes}
+		l.keys[string(bytes)] = k
+	}
+	if k.partial {
+		k.missed = true
+		return
+	}
+	if lr.KeyPrev != 0 && l.rows[lr.KeyPrev] == nil {
+		// A row of this key committed late, below what was read: it goes first.
+		// Everything of the key above it is read again, in order.
+		c.cut(k, k.cutAt(lr.KeyPrev))
+		return
+	}
+	if waits {
+		k.due = later(k.due, lr, now)
+		c.cut(k, k.cutAt(lr.Pos))
+		return
+	}
+	k.insert(c.keep(l, lr, k))
+	c.advance(k)
+}
+
+// later is when a key blocked by lr wants to be looked at.
+func later(due time.Time, lr *outbox.LaneRow, now time.Time) time.Time {
+	at := lr.RetryAt
+	if lr.Claimed {
+		at = now.Add(claimPause)
+	}
+	if at.After(due) {
+		return at
+	}
+	return due
+}
+
+func (c *core) keep(l *lane, lr *outbox.LaneRow, k *key) *row {
+	r := &row{LaneRow: *lr, lane: l, key: k, to: c.to, size: lr.Record.Message.Size() + rowOverhead}
+	rt := l.route
+	l.rows[lr.Pos] = r
+	l.held++
+	rt.rows++
+	rt.bytes += r.size
+	rt.average += (r.size - rt.average) / 16
+	return r
+}
+
+// advance lets the key go on: its head becomes ready, or it asks to be read,
+// or, having nothing left, it is forgotten.
+func (c *core) advance(k *key) {
+	l := k.lane
+	if l.closed() || k.reading {
+		return
+	}
+	switch {
+	case len(k.queue) > 0:
+		if !k.listed && k.flight == 0 {
+			k.listed = true
+			l.route.push(item{k: k})
+		}
+	case k.flight > 0:
+	case k.partial:
+		c.due.add(k, k.due)
+	default:
+		if l.keys[string(k.bytes)] == k {
+			delete(l.keys, string(k.bytes))
+		}
+	}
+}
+
+// planKeys names up to n keys that are due to be read through the key index.
+func (c *core) planKeys(n int, now time.Time) (ks []*key, limit int) {
+	limit = outbox.LaneLimits[len(outbox.LaneLimits)-1]
+	var full []*key
+	for len(ks) < n && len(c.due) > 0 && !c.due[0].at.After(now) {
+		k := heap.Pop(&c.due).(dueKey).k
+		if k.lane.closed() || !k.partial || k.reading || !k.idle() || k.due.After(now) || k.lane.keys[string(k.bytes)] != k {
+			continue
+		}
+		if !c.room(k.lane.route) {
+			full = append(full, k)
+			continue
+		}
+		k.reading, k.missed = true, false
+		ks = append(ks, k)
+	}
+	for _, k := range full {
+		c.due.add(k, now.Add(c.opt.PollMin))
+	}
+	for _, k := range ks {
+		limit = min(limit, c.readLimit(k.lane.route, len(ks)))
+	}
+	return ks, limit
+}
+
+// nextDue is when the next key wants to be read; zero if none does.
+func (c *core) nextDue() time.Time {
+	if len(c.due) == 0 {
+		return time.Time{}
+	}
+	return c.due[0].at
+}
+
+// readKey takes what a read of key k returned: its undelivered rows from the
+// first on. ok is false when the read failed.
+func (c *core) readKey(k *key, rows []outbox.LaneRow, limit int, ok bool, now time.Time) {
+	k.reading = false
+	if k.lane.closed() {
+		return
+	}
+	l := k.lane
+	full := len(rows) == limit
+	k.due = time.Time{}
+	if !ok {
+		k.due = now.Add(c.opt.PollMin)
+		c.advance(k)
+		return
+	}
+	k.partial = full || k.missed
+	for i := range rows {
+		lr := &rows[i]
+		if l.known(lr) || c.orphans[lr.Record.ID] {
+			continue
+		}
+		if lr.Claimed || lr.RetryAt.After(now) {
+			k.partial = true
+			k.due = later(k.due, lr, now)
+			break
+		}
+		k.insert(c.keep(l, lr, k))
+	}
+	if len(k.queue) == 0 && k.partial && k.due.IsZero() {
+		// Only rows whose delete is on its way: look again when it is done.
+		k.due = now.Add(c.opt.PollMin)
+	}
+	c.advance(k)
+}
+
+// push adds work; the route's sender is told by the engine.
+func (rt *route) push(it item) { rt.ready = append(rt.ready, it) }
+
+// takeBatch hands out up to the batch size of rows that may be sent now. Rows
+// that cannot be decoded become dead letters at their turn.
+func (c *core) takeBatch(rt *route, now time.Time) []*row {
+	limit := c.opt.Batch
+	if c.hold || c.stopped || rt.batches >= c.opt.InFlight {
+		return nil
+	}
+	if rt.down {
+		// One message tries whether the broker is back.
+		if rt.batches > 0 || now.Before(rt.retryAt) {
+			return nil
+		}
+		limit = 1
+	}
+	var batch []*row
+	size, n := 0, 0
+	for ; n < len(rt.ready) && len(batch) < limit && size < maxBatchBytes; n++ {
+		it := rt.ready[n]
+		rt.ready[n] = item{}
+		if it.k == nil {
+			if r := it.r; !r.lane.closed() && r.state == rowHeld && c.handOut(r) {
+				batch, size = append(batch, r), size+r.size
+			}
+			continue
+		}
+		k := it.k
+		k.listed = false
+		if k.lane.closed() {
+			continue
+		}
+		// More than one row of a key only where the transport keeps their
+		// order, and never in two Sends at once.
+		for len(k.queue) > 0 && (k.flight == 0 || rt.pipelines) && len(batch) < limit && size < maxBatchBytes {
+			r := k.queue[0]
+			k.queue[0] = nil
+			k.queue = k.queue[1:]
+			k.flight++
+			if !c.handOut(r) {
+				break // a dead letter first; the key goes on when it is written
+			}
+			batch, size = append(batch, r), size+r.size
+		}
+	}
+	rt.ready = rt.ready[n:]
+	if len(rt.ready) == 0 {
+		rt.ready = nil
+	}
+	if len(batch) > 0 {
+		rt.batches++
+	}
+	return batch
+}
+
+// maxBatchBytes bounds the bodies of one Send.
+const maxBatchBytes = 4 << 20
+
+// handOut moves a row from held to sending. false: it cannot be sent and is
+// settled as dead.
+func (c *core) handOut(r *row) bool {
+	r.lane.held--
+	r.lane.pending++
+	r.state, r.since = rowSending, r.lane.route.accepted
+	if r.Err == nil {
+		return true
+	}
+	c.settle(r, outbox.SettleDead, false, r.Err.Error(), time.Time{})
+	return false
+}
+
+// report takes the outcome of one send.
+func (c *core) report(r *row, o transport.Outcome, err error, now time.Time) {
+	if r.state != rowSending {
+		return
+	}
+	rt := r.lane.route
+	reason := o.String()
+	if err != nil {
+		reason = err.Error()
+	}
+	switch o {
+	case transport.Accepted:
+		rt.accepted++
+		rt.down, rt.failures = false, 0
+		r.state = rowAccepted
+		c.outbox = append(c.outbox, &outcome{c.settlement(r, outbox.SettleAccepted), r})
+		if r.lane.lost.Load() {
+			c.orphans[r.Record.ID] = true
+		}
+		if k := r.key; k != nil {
+			k.flight--
+			c.advance(k)
+		}
+		return
+	case transport.Refused:
+		rt.down, rt.failures = false, 0
+		c.fail(r, true, reason, now)
+	case transport.Permanent:
+		rt.down, rt.failures = false, 0
+		c.settle(r, outbox.SettleDead, true, reason, time.Time{})
+	case transport.Unroutable:
+		rt.down, rt.failures = false, 0
+		c.retry(r, false, reason, now.Add(backoff(c.opt.BackoffMax/2, c.opt.BackoffMax, 0)))
+	case transport.Unknown:
+		// It counts only if the broker took others meanwhile; else it is the
+		// broker that is in trouble, not the message.
+		counts := rt.accepted > r.since
+		if !counts {
+			c.pause(rt, now)
+		}
+		c.fail(r, counts, reason, now)
+	default: // Unsent, Unreachable
+		c.putBack(r, o, now)
+	}
+}
+
+// putBack returns a row that did not go out.
+func (c *core) putBack(r *row, o transport.Outcome, now time.Time) {
+	l := r.lane
+	l.pending--
+	if l.closed() || !l.Live() {
+		c.remove(r)
+		if r.key != nil {
+			r.key.flight--
+		}
+		return
+	}
+	k := r.key
+	if k != nil && k.partial {
+		// An earlier row of the key failed in the same Send.
+		c.remove(r)
+		k.flight--
+		c.advance(k)
+		return
+	}
+	if k == nil || o == transport.Unreachable || k.flight == 1 {
+		c.pause(l.route, now)
+	}
+	r.state, r.sent = rowHeld, nil
+	l.held++
+	if k == nil {
+		l.route.push(item{r: r})
+		return
+	}
+	k.flight--
+	k.insert(r)
+	c.advance(k)
+}
+
+// pause takes a route down, with a trial after a while.
+func (c *core) pause(rt *route, now time.Time) {
+	if rt.down && now.Before(rt.retryAt) {
+		return // the rest of the same batch
+	}
+	rt.down = true
+	rt.retryAt = now.Add(backoff(c.opt.BackoffMin, min(c.opt.BackoffMax, 5*time.Second), rt.failures))
+	rt.failures++
+}
+
+// fail settles a failed attempt: a retry, or a dead letter after the last one.
+func (c *core) fail(r *row, counts bool, reason string, now time.Time) {
+	attempts := r.Record.Attempts
+	if counts && c.opt.MaxAttempts > 0 && attempts+1 >= c.opt.MaxAttempts {
+		c.settle(r, outbox.SettleDead, true, reason, time.Time{})
+		return
+	}
+	c.retry(r, counts, reason, now.Add(backoff(c.opt.BackoffMin, c.opt.BackoffMax, attempts)))
+}
+
+func (c *core) retry(r *row, counts bool, reason string, at time.Time) {
+	if k := r.key; k != nil {
+		// Later rows of the key wait in the table.
+		c.cut(k, 0)
+	}
+	c.settle(r, outbox.SettleFailed, counts, reason, at)
+}
+
+func (c *core) settle(r *row, o outbox.SettleOutcome, counts bool, reason string, at time.Time) {
+	if r.lane.lost.Load() {
+		// The next owner sends it again; an outcome of ours would be fenced.
+		r.lane.pending--
+		c.remove(r)
+		return
+	}
+	r.state = rowSettling
+	s := c.settlement(r, o)
+	s.Attempt, s.Reason, s.RetryAt = counts, outbox.CleanReason(reason), at
+	c.outbox = append(c.outbox, &outcome{s, r})
+}
+
+func (c *core) settlement(r *row, o outbox.SettleOutcome) outbox.Settlement {
+	return outbox.Settlement{
+		Lane: r.lane.lease.Lane, Epoch: r.lane.lease.Epoch, Pos: r.Pos, ID: r.Record.ID,
+		Outcome: o, Attempts: r.Record.Attempts,
+	}
+}
+
+// release takes a row out of the memory count.
+func (c *core) release(r *row) {
+	r.lane.route.rows--
+	r.lane.route.bytes -= r.size
+}
+
+func (c *core) remove(r *row) {
+	c.release(r)
+	r.lane.delete(r)
+}
+
+// settled takes the store's answer for one outcome. fenced: the lane is
+// another's now.
+func (c *core) settled(o *outcome, res outbox.SettleResult, now time.Time) (fenced bool) {
+	r := o.row
+	l := r.lane
+	delete(c.orphans, r.Record.ID)
+	c.release(r)
+	l.pending--
+	if l.lost.Load() || res == outbox.Fenced {
+		l.delete(r)
+		return res == outbox.Fenced && !l.lost.Load()
+	}
+	k := r.key
+	if o.Outcome == outbox.SettleFailed && k != nil {
+		// It stays where it is; the key reads it again when it is due.
+		l.delete(r)
+		if o.RetryAt.After(k.due) {
+			k.due = o.RetryAt
+		}
+		k.flight--
+		c.leave(k)
+		return false
+	}
+	r.state = rowDone
+	r.Record.Message = outbox.Message{}
+	c.reads.bury(r)
+	if k == nil || o.Outcome == outbox.SettleAccepted {
+		return false
+	}
+	k.flight--
+	if o.Outcome == outbox.SettlePark {
+		c.park(l, k.bytes)
+		return false
+	}
+	c.advance(k)
+	return false
+}
+
+// park stops a key until an operator lets it go.
+func (c *core) park(l *lane, bytes []byte) {
+	l.parked[string(bytes)] = true
+	l.moving = true
+	if k := l.keys[string(bytes)]; k != nil {
+		c.cut(k, 0)
+		k.partial = false
+		delete(l.keys, string(bytes))
+	}
+}
+
+// unpark reads a key afresh whose rows are all back.
+func (c *core) unpark(l *lane, bytes []byte) {
+	delete(l.parked, string(bytes))
+	k := l.keys[string(bytes)]
+	if k == nil {
+		k = &key{lane: l, bytes: bytes}
+		l.keys[string(bytes)] = k
+	}
+	c.cut(k, 0)
+}
+
+// takeOutcomes hands over up to n outcomes to be settled. What a lost lane did
+// not get accepted is the next owner's business.
+func (c *core) takeOutcomes(n int) []*outcome {
+	var batch []*outcome
+	i := 0
+	for ; i < len(c.outbox) && len(batch) < n; i++ {
+		o := c.outbox[i]
+		c.outbox[i] = nil
+		if o.row.lane.lost.Load() && o.Outcome != outbox.SettleAccepted {
+			o.row.lane.pending--
+			c.remove(o.row)
+			continue
+		}
+		batch = append(batch, o)
+	}
+	if c.outbox = c.outbox[i:]; len(c.outbox) == 0 {
+		c.outbox = nil
+	}
+	return batch
+}
