@@ -1,0 +1,74 @@
+package app
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestParseDatabase(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ url, engine, dsn, name string }{
+		{"postgres://u:secret@h:5433/shop", Postgres, "postgres://u:secret@h:5433/shop?application_name=postrider", "postgres://u@h:5433/shop"},
+		{"postgresql://h/shop?application_name=x", Postgres, "postgresql://h/shop?application_name=x", "postgresql://h/shop"},
+		{"postgres:///shop?host=/run/pg&password=secret", Postgres, "postgres:///shop?application_name=postrider&host=%2Frun%2Fpg&password=secret", "postgres:///shop"},
+		{"sqlite:a b.db", SQLite, "file:a%20b.db?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(5000)&_txlock=immediate", "sqlite:a b.db"},
+		{"sqlite:///var/o.db", SQLite, "file:/var/o.db?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(5000)&_txlock=immediate", "sqlite:/var/o.db"},
+		{"file:o.db?_pragma=busy_timeout(1)&_txlock=deferred", SQLite, "file:o.db?_pragma=busy_timeout(1)&_txlock=deferred&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)", "sqlite:o.db"},
+	} {
+		d, err := ParseDatabase(c.url)
+		if err != nil {
+			t.Errorf("%s: %v", c.url, err)
+			continue
+		}
+		if d.Engine != c.engine || d.DSN != c.dsn || d.Name != c.name {
+			t.Errorf("%s:\n got %s %s %s\nwant %s %s %s", c.url, d.Engine, d.DSN, d.Name, c.engine, c.dsn, c.name)
+		}
+		if Dialect(d.Engine) == nil {
+			t.Errorf("%s: no dialect", c.url)
+		}
+	}
+}
+
+// No text that a user typed as a password may come back, however mistaken the
+// rest of the URL is.
+func TestErrorsShowNoPassword(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"", "hunter2", "host=h password=hunter2", "mysql://u:hunter2@h/db", "hunter2:x",
+		"postgres://u:hunter2/x@h/db", "postgres://u:%zzhunter2@h/db", "postgres:u:hunter2@h/db",
+		"postgres://u:hunter2@127.0.0.1:1/db", "postgres://u@127.0.0.1:1/db?password=hunter2",
+		"postgres://u:hunter2@127.0.0.1:1/db?sslmode=nonsense", "postgres://u:hunter2@127.0.0.1:99999/db",
+		"sqlite:", "sqlite::memory:", "sqlite:" + filepath.Join(t.TempDir(), "missing.db"), "sqlite:" + t.TempDir(),
+	} {
+		_, err := OpenStore(t.Context(), url, nil)
+		if err == nil {
+			t.Errorf("%q: opened", url)
+			continue
+		}
+		if strings.Contains(err.Error(), "hunter2") && url != "hunter2:x" {
+			t.Errorf("%q: the error shows the password: %v", url, err)
+		}
+		if strings.Contains(url, "127.0.0.1:1/") && !strings.Contains(err.Error(), "127.0.0.1:1") {
+			t.Errorf("%q: the error does not name the host: %v", url, err)
+		}
+	}
+	for _, url := range []string{"", "hunter2", "nats://u:hunter2/x@h", "http://u:hunter2@h", "nats://u:hunter2@127.0.0.1:1", "nats://hunter2@127.0.0.1:1", "nats://u:hunter2@127.0.0.1:1,nats://u:%zz@h"} {
+		_, err := OpenNATS(t.Context(), url, nil)
+		if err == nil {
+			t.Errorf("%q: connected", url)
+		} else if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: the error shows the password: %v", url, err)
+		}
+	}
+}
+
+func TestScrubKeepsTheCause(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("no hunter2")
+	err := scrub(cause, []string{"hunter2"})
+	if err.Error() != "no xxxxx" || !errors.Is(err, cause) {
+		t.Errorf("%v, is the cause: %v", err, errors.Is(err, cause))
+	}
+}

@@ -1,0 +1,118 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"strings"
+)
+
+// Engines that a database URL can name.
+const (
+	Postgres = "postgres"
+	SQLite   = "sqlite"
+)
+
+// Database is what a database URL says.
+type Database struct {
+	Engine string // Postgres or SQLite
+	Driver string // for sql.Open
+	DSN    string // for sql.Open; holds the password
+	Name   string // for messages: the URL without password and parameters
+	path   string // of the SQLite file; "" when there is none
+	secret []string
+}
+
+const dbForms = "use postgres://user:password@host:5432/database, sqlite:path or file:path?parameters"
+
+// sqlitePragmas are for a file that producers and a relay share. Transactions
+// take the write lock at their begin: one that upgraded later could only fail.
+var sqliteDefaults = []string{"_pragma=journal_mode(WAL)", "_pragma=synchronous(NORMAL)", "_pragma=busy_timeout(5000)", "_txlock=immediate"}
+
+// ParseDatabase reads a database URL: postgres:// or postgresql://, sqlite: and
+// a path, or file: as SQLite knows it. SQLite parameters that are not given
+// become journal_mode WAL, synchronous NORMAL, busy_timeout 5 s and immediate
+// transactions.
+func ParseDatabase(s string) (Database, error) {
+	scheme, rest, ok := strings.Cut(s, ":")
+	switch {
+	case s == "":
+		return Database{}, errors.New("no database URL: " + dbForms)
+	case !ok:
+		return Database{}, errors.New("the database URL has no scheme: " + dbForms)
+	case scheme == "postgres" || scheme == "postgresql":
+		u, err := url.Parse(s)
+		if err != nil {
+			// The error would quote the URL, or the part of the password that it
+			// took for a port.
+			return Database{}, errors.New("the database URL cannot be parsed: percent-encode special characters of user and password; " + dbForms)
+		}
+		if u.Opaque != "" {
+			return Database{}, errors.New("the database URL has no // after its scheme: " + dbForms)
+		}
+		if !u.Query().Has("application_name") {
+			q := u.Query()
+			q.Set("application_name", "postrider")
+			u.RawQuery = q.Encode()
+		}
+		name := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+		if u.User.Username() != "" {
+			name.User = url.User(u.User.Username())
+		}
+		return Database{Engine: Postgres, Driver: "pgx", DSN: u.String(), Name: name.String(), secret: secrets(u)}, nil
+	case scheme == "sqlite", scheme == "file":
+		path, query, _ := strings.Cut(rest, "?")
+		if scheme == "sqlite" {
+			path = strings.TrimPrefix(path, "//")
+		}
+		if path == "" {
+			return Database{}, errors.New("the SQLite URL names no file: use sqlite:path")
+		}
+		if path == ":memory:" || strings.Contains(query, "mode=memory") {
+			return Database{}, errors.New("an SQLite database in memory ends with this program: name a file")
+		}
+		if scheme == "sqlite" {
+			path = (&url.URL{Path: path}).EscapedPath()
+		}
+		for _, d := range sqliteDefaults {
+			name, _, _ := strings.Cut(d, "(")
+			name, _, _ = strings.Cut(name, "=immediate")
+			if !strings.Contains(query, name) {
+				query = strings.TrimPrefix(query+"&"+d, "&")
+			}
+		}
+		file, err := url.PathUnescape(path)
+		if err != nil {
+			return Database{}, fmt.Errorf("the SQLite URL has a bad percent-encoding: %w", err)
+		}
+		return Database{Engine: SQLite, Driver: "sqlite", DSN: "file:" + path + "?" + query, Name: "sqlite:" + file, path: strings.TrimPrefix(file, "//")}, nil
+	}
+	return Database{}, fmt.Errorf("the database URL has the scheme %q: %s", clip(scheme), dbForms)
+}
+
+// exists reports an SQLite file that is not there; opening it would create it.
+func (d Database) exists() error {
+	if d.path == "" {
+		return nil
+	}
+	st, err := os.Stat(d.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("the SQLite file %s does not exist: run postrider migrate to create it, or correct the path", d.path)
+	case err != nil:
+		return fmt.Errorf("the SQLite file: %w", err)
+	case st.IsDir():
+		return fmt.Errorf("%s is a directory: name an SQLite file in it", d.path)
+	}
+	return nil
+}
+
+// clip keeps what may be a mistyped password out of messages.
+func clip(s string) string {
+	if len(s) > 16 || strings.ContainsAny(s, " =@/") {
+		return "..."
+	}
+	return s
+}
