@@ -1,0 +1,159 @@
+package demo
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store/sqlstore"
+)
+
+// consumerName is the consumer in the inbox table and on the broker.
+const consumerName = "ledger"
+
+// consumer is the other service: it reads the stream and books each order once
+// in a database of its own.
+type consumer struct {
+	engine
+	db     *sql.DB
+	read   *sql.DB
+	store  *sqlstore.Store
+	inbox  *inbox.Inbox[sqlstore.Tx]
+	broker *broker
+	cons   jetstream.Consumer
+
+	applied atomic.Int64 // for the progress line only
+	// copies are messages of the stream whose id had been applied: surely
+	// duplicates. Used to tell how much is undelivered, never in the verdict.
+	copies atomic.Int64
+}
+
+func openConsumer(ctx context.Context, e engine, b *broker) (c *consumer, err error) {
+	c = &consumer{engine: e, broker: b}
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	if c.db, err = e.open(4); err != nil {
+		return c, err
+	}
+	if c.read, err = e.open(1); err != nil {
+		return c, err
+	}
+	if c.store, err = e.store(c.db); err != nil {
+		return c, err
+	}
+	if err := c.store.Migrate(ctx); err != nil {
+		return c, fmt.Errorf("create the inbox in %s: %w", e, err)
+	}
+	if c.inbox, err = inbox.New[sqlstore.Tx](c.store); err != nil {
+		return c, err
+	}
+	// No key: an order applied twice must show as two rows.
+	err = e.tables(ctx, c.db, `CREATE TABLE {effects} (message TEXT NOT NULL, customer BIGINT NOT NULL, number BIGINT NOT NULL, sequence BIGINT NOT NULL)`)
+	if err != nil {
+		return c, err
+	}
+	c.cons, err = b.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		Durable:       consumerName,
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       30 * time.Second,
+		MaxAckPending: 10_000,
+	})
+	if err != nil {
+		return c, fmt.Errorf("create consumer %s of stream %s: %w", consumerName, b.name, err)
+	}
+	return c, nil
+}
+
+func (c *consumer) close() {
+	for _, db := range []*sql.DB{c.db, c.read} {
+		if db != nil {
+			db.Close()
+		}
+	}
+}
+
+// run applies messages until ctx is done; then it returns nil.
+func (c *consumer) run(ctx context.Context) error {
+	msgs, err := c.cons.Messages(jetstream.PullMaxMessages(1000))
+	if err != nil {
+		return fmt.Errorf("read stream %s: %w", c.broker.name, err)
+	}
+	defer msgs.Stop()
+	for {
+		msg, err := msgs.Next(jetstream.NextContext(ctx))
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read stream %s: %w", c.broker.name, err)
+		}
+		if err := c.handle(ctx, msg); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("apply a message in %s: %w", c.engine, err)
+		}
+	}
+}
+
+func (c *consumer) handle(ctx context.Context, msg jetstream.Msg) error {
+	meta, err := msg.Metadata()
+	if err != nil {
+		return err
+	}
+	m := c.broker.decode(msg.Headers(), msg.Data())
+	first, err := c.apply(ctx, m.Order, meta.Sequence.Stream)
+	if err != nil {
+		return err
+	}
+	switch {
+	case first:
+		c.applied.Add(1)
+	case meta.NumDelivered == 1:
+		c.copies.Add(1)
+	}
+	// Only now: acked before the commit, a crash in between would lose it. An
+	// ack that gets lost brings the message again, which the inbox skips.
+	return msg.Ack()
+}
+
+// apply books the order in the transaction in which the inbox marks the
+// message. It tells whether it did.
+func (c *consumer) apply(ctx context.Context, o Order, sequence uint64) (bool, error) {
+	tx, err := c.db.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer tx.Rollback()
+	first, err := c.inbox.Process(ctx, tx, o.Message, consumerName, func(ctx context.Context, tx sqlstore.Tx) error {
+		_, err := tx.ExecContext(ctx, c.text(`INSERT INTO {effects} VALUES (?, ?, ?, ?)`), o.Message, o.Customer, o.Number, int64(sequence))
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	return first, tx.Commit()
+}
+
+// idle tells whether every message of the stream has been applied and acked.
+func (c *consumer) idle(ctx context.Context) (bool, error) {
+	info, err := c.cons.Info(ctx)
+	if err != nil {
+		return false, fmt.Errorf("look at consumer %s of stream %s: %w", consumerName, c.broker.name, err)
+	}
+	return info.NumPending == 0 && info.NumAckPending == 0, nil
+}
+
+// record reads what the consumer's database says at the end.
+func (c *consumer) record(ctx context.Context, r *Recorded) (err error) {
+	r.Effects, err = readOrders(ctx, c.read, c.text(`SELECT message, customer, number FROM {effects}`))
+	return err
+}

@@ -1,0 +1,378 @@
+package demo
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/sqlstore"
+)
+
+// placed is the order as the shop tells it to the world.
+type placed struct {
+	Customer int64 `json:"customer"`
+	Number   int64 `json:"number"` // among the customer's orders
+	Cents    int64 `json:"cents"`
+}
+
+// orderType is the wire type of placed.
+const orderType = "shop.order.placed"
+
+func orderTypes() (*outbox.Types, error) {
+	types := outbox.NewTypes()
+	return types, outbox.Register(types, orderType, 1, outbox.JSON[placed]())
+}
+
+// shop is the business: its database, its outbox and its producers.
+type shop struct {
+	engine
+	opts    Options
+	db      *sql.DB // the producers' transactions
+	read    *sql.DB // everything that only looks
+	store   *sqlstore.Store
+	outbox  *outbox.Outbox[sqlstore.Tx]
+	subject string
+	wake    func() // after a commit
+
+	// turn is taken by every transaction on SQLite, where only one can write:
+	// waiting in a queue of the program is fairer than polling for the file's
+	// lock, and the pause that follows a transaction falls to the relays.
+	turn sync.Mutex
+
+	tickets   atomic.Int64 // orders begun
+	placed    atomic.Int64 // for the progress line only
+	committed atomic.Int64 // for the progress line only
+}
+
+func openShop(ctx context.Context, e engine, opts Options, subject string) (s *shop, err error) {
+	s = &shop{engine: e, opts: opts, subject: subject, wake: func() {}}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	conns := opts.Producers + 1
+	if !e.Postgres {
+		conns = 1
+	}
+	if s.db, err = e.open(conns); err != nil {
+		return s, err
+	}
+	if s.read, err = e.open(2); err != nil {
+		return s, err
+	}
+	if s.store, err = e.store(s.db); err != nil {
+		return s, err
+	}
+	if err := s.store.Migrate(ctx); err != nil {
+		return s, fmt.Errorf("create the outbox in %s: %w", e, err)
+	}
+	types, err := orderTypes()
+	if err != nil {
+		return s, err
+	}
+	s.outbox, err = outbox.New[sqlstore.Tx](s.store, &outbox.Options{Types: types, Transport: route, Source: "/postrider/demo/shop"})
+	if err != nil {
+		return s, err
+	}
+	err = e.tables(ctx, s.db,
+		`CREATE TABLE {customers} (id BIGINT PRIMARY KEY, orders BIGINT NOT NULL)`,
+		`CREATE TABLE {orders} (message TEXT PRIMARY KEY, customer BIGINT NOT NULL, number BIGINT NOT NULL, cents BIGINT NOT NULL, UNIQUE (customer, number))`,
+		// The diary is written after the fact, outside the order's own
+		// transaction: what was rolled back stands there too. Nanoseconds
+		// since 1970.
+		`CREATE TABLE {diary} (message TEXT PRIMARY KEY, began BIGINT NOT NULL, committing BIGINT NOT NULL, committed BIGINT NOT NULL)`,
+		`CREATE TABLE {kills} (at BIGINT NOT NULL, relay BIGINT NOT NULL, undelivered BIGINT NOT NULL)`,
+	)
+	if err != nil {
+		return s, err
+	}
+	return s, s.insert(ctx, "customers", 2, opts.Customers, func(i int) []any { return []any{i + 1, 0} })
+}
+
+func (s *shop) close() {
+	for _, db := range []*sql.DB{s.db, s.read} {
+		if db != nil {
+			db.Close()
+		}
+	}
+}
+
+// insert writes rows of so many columns in one transaction.
+func (s *shop) insert(ctx context.Context, table string, columns, rows int, row func(int) []any) error {
+	const chunk = 100
+	defer s.take()()
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin a transaction in %s: %w", s.engine, err)
+	}
+	defer tx.Rollback()
+	marks := "(?" + strings.Repeat(", ?", columns-1) + ")"
+	for from := 0; from < rows; from += chunk {
+		n := min(chunk, rows-from)
+		args := make([]any, 0, n*columns)
+		for i := range n {
+			args = append(args, row(from+i)...)
+		}
+		q := s.text("INSERT INTO {" + table + "} VALUES " + marks + strings.Repeat(", "+marks, n-1))
+		if _, err := tx.ExecContext(ctx, q, args...); err != nil {
+			return fmt.Errorf("write %s in %s: %w", table, s.engine, err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("write %s in %s: %w", table, s.engine, err)
+	}
+	return nil
+}
+
+// take waits for the turn to write, and gives it back when the returned
+// function is called.
+func (s *shop) take() (release func()) {
+	if s.Postgres {
+		return func() {}
+	}
+	s.turn.Lock()
+	return s.turn.Unlock
+}
+
+// produce places orders by all producers until next says no or one fails.
+func (s *shop) produce(ctx context.Context, next func(context.Context, int64) bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for range s.opts.Producers {
+		wg.Go(func() {
+			var diary []Entry
+			for ctx.Err() == nil {
+				ticket := s.tickets.Add(1) - 1
+				if !next(ctx, ticket) {
+					break
+				}
+				e, err := s.place(ctx, ticket)
+				if e.Message != "" {
+					diary = append(diary, e)
+				}
+				if err != nil {
+					cancel(err)
+					break
+				}
+				if len(diary) == 100 {
+					if err := s.write(ctx, diary); err != nil {
+						cancel(err)
+					}
+					diary = diary[:0]
+				}
+			}
+			if err := s.write(ctx, diary); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+func (s *shop) write(ctx context.Context, diary []Entry) error {
+	ns := func(t time.Time) int64 {
+		if t.IsZero() {
+			return 0
+		}
+		return t.UnixNano()
+	}
+	return s.insert(ctx, "diary", 4, len(diary), func(i int) []any {
+		e := diary[i]
+		return []any{e.Message, ns(e.Began), ns(e.Committing), ns(e.Committed)}
+	})
+}
+
+// plan is what happens to one order, chosen by seed and ticket alone.
+type plan struct {
+	customer int64
+	cents    int64
+	open     time.Duration // how long the transaction stays open after Publish
+	rollback bool
+}
+
+func (s *shop) plan(ticket int64) plan {
+	r := rand.New(rand.NewPCG(s.opts.Seed, uint64(ticket)))
+	p := plan{
+		customer: r.Int64N(int64(s.opts.Customers)) + 1,
+		cents:    r.Int64N(50_000) + 1,
+		rollback: r.IntN(100) < s.opts.Rollback,
+	}
+	switch {
+	case ticket%200 == 100:
+		p.open = 500 * time.Millisecond
+	case r.IntN(3) == 0:
+		// 1 to 30 ms, short ones more often, as in life.
+		p.open = time.Duration(float64(time.Millisecond) * math.Pow(30, r.Float64()))
+	}
+	return p
+}
+
+// orderTimeout turns a database that hangs into an error.
+const orderTimeout = time.Minute
+
+var errRollback = errors.New("rolled back on purpose")
+
+// place runs one order. The entry is empty if the order was not placed.
+func (s *shop) place(ctx context.Context, ticket int64) (Entry, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, orderTimeout, fmt.Errorf("an order took more than %v in %s", orderTimeout, s.engine))
+	defer cancel()
+	p := s.plan(ticket)
+	id := outbox.NewID()
+	e := Entry{Message: id.String()}
+
+	release := s.take()
+	e.Began = time.Now()
+	err := s.transaction(ctx, p, id, &e)
+	if !s.Postgres {
+		// A relay that waits for SQLite's lock looks for it in steps that grow
+		// to 100 ms: the longer it was kept waiting, the longer the pause that
+		// it needs to get in.
+		pause(ctx, time.Millisecond+min(p.open/2, 100*time.Millisecond))
+	}
+	release()
+
+	switch {
+	case errors.Is(err, errRollback):
+		s.placed.Add(1)
+		return e, nil
+	case err != nil && ctx.Err() != nil:
+		return Entry{}, context.Cause(ctx)
+	case err != nil:
+		return Entry{}, fmt.Errorf("place an order in %s: %w", s.engine, err)
+	}
+	s.placed.Add(1)
+	s.committed.Add(1)
+	s.wake()
+	return e, nil
+}
+
+func (s *shop) transaction(ctx context.Context, p plan, id outbox.ID, e *Entry) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	// The customer's row is locked first: from here on the numbers, the
+	// messages and the commits of one customer are in one order.
+	order := placed{Customer: p.customer, Cents: p.cents}
+	err = tx.QueryRowContext(ctx, s.text(`UPDATE {customers} SET orders = orders + 1 WHERE id = ? RETURNING orders`), p.customer).Scan(&order.Number)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, s.text(`INSERT INTO {orders} VALUES (?, ?, ?, ?)`), e.Message, order.Customer, order.Number, order.Cents)
+	if err != nil {
+		return err
+	}
+	key := fmt.Appendf(nil, "customer-%d", order.Customer)
+	_, err = s.outbox.Publish(ctx, tx, outbox.Publication{
+		ID:      id,
+		Value:   order,
+		Message: outbox.Message{Destination: fmt.Sprintf("%s.%d", s.subject, order.Customer), Key: key},
+	})
+	if err != nil {
+		return err
+	}
+	pause(ctx, p.open)
+	if p.rollback {
+		if err := tx.Rollback(); err != nil {
+			return err
+		}
+		return errRollback
+	}
+	e.Committing = time.Now()
+	err = tx.Commit()
+	e.Committed = time.Now()
+	return err
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// pending counts the rows in the outbox, whatever they wait for.
+func (s *shop) pending(ctx context.Context) (int64, error) {
+	return count(ctx, s.read, s.text(`SELECT (SELECT count(*) FROM {postrider_outbox}) + (SELECT count(*) FROM {postrider_deferred})`))
+}
+
+// orders counts the committed orders.
+func (s *shop) orders(ctx context.Context) (int64, error) {
+	return count(ctx, s.read, s.text(`SELECT count(*) FROM {orders}`))
+}
+
+// record reads what the shop's database says at the end.
+func (s *shop) record(ctx context.Context, r *Recorded) (err error) {
+	r.PostgreSQL = s.Postgres
+	if r.Committed, err = readOrders(ctx, s.read, s.text(`SELECT message, customer, number FROM {orders}`)); err != nil {
+		return err
+	}
+	rows, err := s.read.QueryContext(ctx, s.text(`SELECT message, began, committing, committed FROM {diary}`))
+	if err != nil {
+		return fmt.Errorf("read the diary: %w", err)
+	}
+	defer rows.Close()
+	at := func(ns int64) time.Time {
+		if ns == 0 {
+			return time.Time{}
+		}
+		return time.Unix(0, ns)
+	}
+	for rows.Next() {
+		var e Entry
+		var began, committing, committed int64
+		if err := rows.Scan(&e.Message, &began, &committing, &committed); err != nil {
+			return fmt.Errorf("read the diary: %w", err)
+		}
+		e.Began, e.Committing, e.Committed = at(began), at(committing), at(committed)
+		r.Diary = append(r.Diary, e)
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read the diary: %w", err)
+	}
+	if r.Pending, err = s.pending(ctx); err != nil {
+		return err
+	}
+	if r.Dead, err = count(ctx, s.read, s.text(`SELECT count(*) FROM {postrider_dead}`)); err != nil {
+		return err
+	}
+	r.Kills, err = count(ctx, s.read, s.text(fmt.Sprintf(`SELECT count(*) FROM {kills} WHERE undelivered >= %d`, killBacklog)))
+	return err
+}
+
+// readOrders reads rows of message, customer and number.
+func readOrders(ctx context.Context, db *sql.DB, q string) (all []Order, err error) {
+	rows, err := db.QueryContext(ctx, q)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", q, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var o Order
+		if err := rows.Scan(&o.Message, &o.Customer, &o.Number); err != nil {
+			return nil, fmt.Errorf("%s: %w", q, err)
+		}
+		all = append(all, o)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", q, err)
+	}
+	return all, nil
+}
