@@ -1,4 +1,3 @@
-// Package inbox is the receiving side: one effect per message.
 package inbox
 
 import (

@@ -1,0 +1,48 @@
+// Package inbox is the receiving side: one effect per message.
+//
+// Brokers and outboxes deliver at least once. A consumer that writes to a
+// database makes that one effect by reserving the message in the transaction
+// of its own writes:
+//
+//	tx, err := db.BeginTx(ctx, nil)
+//	...
+//	processed, err := in.Process(ctx, tx, msg.ID, "billing", func(ctx context.Context) error {
+//		_, err := tx.ExecContext(ctx, "UPDATE ...")
+//		return err
+//	})
+//	if err != nil {
+//		tx.Rollback() // frees the message
+//		return err    // negative acknowledgement: the broker delivers again
+//	}
+//	if err := tx.Commit(); err != nil {
+//		return err
+//	}
+//	msg.Ack() // a duplicate (processed == false) too
+//
+// Acknowledge after the commit only, and acknowledge duplicates: a duplicate is
+// a success. Stop taking new messages before the database goes away.
+//
+// # Concurrency and isolation
+//
+// The reservation is a unique insert. A concurrent duplicate waits for the
+// other transaction's end and then sees the truth: committed, it skips; rolled
+// back, it runs. Use READ COMMITTED (the default of PostgreSQL) or SQLite's
+// BEGIN IMMEDIATE. At REPEATABLE READ and SERIALIZABLE the effect is made once
+// as well, but the duplicate that waited gets a serialization error instead of
+// a skip: roll back and let the broker deliver it again.
+//
+// The wait has no limit of its own: bound ctx, or set the database's lock
+// timeout. Two messages reserved in one transaction, in another order than
+// another transaction does, can deadlock as any two row locks can.
+//
+// SQLite has one writer: a transaction holds the write lock while its handler
+// runs. Keep handlers short, and do slow work before Process.
+//
+// # How long to remember
+//
+// A record is kept for Options.Retention. It must outlast the longest
+// redelivery: the broker's retries, the outbox's backoff, and dead letters that
+// an operator replays. A message that comes back later is processed again.
+// Expiry is judged by the consumers' clocks; keep the retention far above their
+// skew.
+package inbox
