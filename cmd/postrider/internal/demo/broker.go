@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postrider/postrider/cmd/postrider/internal/app"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/transport"
-	"github.com/postrider/postrider/transport/natstransport"
 )
 
 // duplicateWindow is the smallest that JetStream allows. With the usual two
@@ -24,8 +24,7 @@ const duplicateWindow = 100 * time.Millisecond
 type broker struct {
 	url      string
 	embedded *server.Server // nil with --nats
-	nc       *nats.Conn
-	js       jetstream.JetStream
+	nats     *app.NATS
 	stream   jetstream.Stream
 	name     string // of the stream
 	subject  string // of the messages, a customer's id follows
@@ -52,18 +51,12 @@ func openBroker(ctx context.Context, url, dir, run string) (b *broker, err error
 			return b, err
 		}
 	}
+	if b.nats, err = app.OpenNATS(ctx, b.url, nil); err != nil {
+		return b, usage("--nats: %w", err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	if b.nc, err = connect(b.url, "postrider demo"); err != nil {
-		return b, usage("--nats is %s: cannot connect: %w: check that the server runs and that the URL is right", redact(b.url), err)
-	}
-	if b.js, err = jetstream.New(b.nc); err != nil {
-		return b, fmt.Errorf("open JetStream: %w", err)
-	}
-	if _, err := b.js.AccountInfo(ctx); err != nil {
-		return b, usage("--nats is %s: no JetStream: %w: start the server with -js, or enable JetStream for the account", redact(b.url), err)
-	}
-	b.stream, err = b.js.CreateStream(ctx, jetstream.StreamConfig{
+	b.stream, err = b.nats.JS.CreateStream(ctx, jetstream.StreamConfig{
 		Name:        b.name,
 		Description: "made and deleted by postrider demo",
 		Subjects:    []string{b.subject + ".>"},
@@ -71,16 +64,9 @@ func openBroker(ctx context.Context, url, dir, run string) (b *broker, err error
 		Duplicates:  duplicateWindow,
 	})
 	if err != nil {
-		return b, usage("--nats is %s: create stream %s: %w: the demo needs the right to make streams", redact(b.url), b.name, err)
+		return b, usage("--nats: create stream %s on %s: %w: the demo needs the right to make and delete a stream", b.name, b.nats.Name, err)
 	}
 	return b, nil
-}
-
-// connect opens a connection that outlives interruptions.
-func connect(url, name string) (*nats.Conn, error) {
-	return nats.Connect(url, append(natstransport.ConnectOptions(), nats.Name(name), nats.Timeout(connectTimeout/2),
-		// The default prints to the terminal, through the progress line.
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
 }
 
 func (b *broker) start(dir string) (err error) {
@@ -100,15 +86,15 @@ func (b *broker) start(dir string) (err error) {
 
 // remove deletes the stream.
 func (b *broker) remove(ctx context.Context) error {
-	if err := b.js.DeleteStream(ctx, b.name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("delete stream %s of %s: %w", b.name, redact(b.url), err)
+	if err := b.nats.JS.DeleteStream(ctx, b.name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("delete stream %s of %s: %w", b.name, b.nats.Name, err)
 	}
 	return nil
 }
 
 func (b *broker) close() {
-	if b.nc != nil {
-		b.nc.Close()
+	if b.nats != nil {
+		b.nats.Close()
 	}
 	if b.embedded != nil {
 		b.embedded.Shutdown()
@@ -121,7 +107,7 @@ func (b *broker) String() string {
 	if b.embedded != nil {
 		return "NATS JetStream, embedded, stream " + b.name
 	}
-	return fmt.Sprintf("NATS JetStream %s, stream %s", redact(b.url), b.name)
+	return fmt.Sprintf("NATS JetStream %s, stream %s", b.nats.Name, b.name)
 }
 
 // stored is how many messages the stream holds, copies included.

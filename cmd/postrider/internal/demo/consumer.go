@@ -2,13 +2,13 @@ package demo
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postrider/postrider/cmd/postrider/internal/app"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/store/sqlstore"
 )
@@ -20,9 +20,7 @@ const consumerName = "ledger"
 // in a database of its own.
 type consumer struct {
 	engine
-	db     *sql.DB
-	read   *sql.DB
-	store  *sqlstore.Store
+	db     *app.Store
 	inbox  *inbox.Inbox[sqlstore.Tx]
 	broker *broker
 	cons   jetstream.Consumer
@@ -40,23 +38,17 @@ func openConsumer(ctx context.Context, e engine, b *broker) (c *consumer, err er
 			c.close()
 		}
 	}()
-	if c.db, err = e.open(4); err != nil {
+	if c.db, err = e.open(ctx, 4); err != nil {
 		return c, err
 	}
-	if c.read, err = e.open(1); err != nil {
-		return c, err
-	}
-	if c.store, err = e.store(c.db); err != nil {
-		return c, err
-	}
-	if err := c.store.Migrate(ctx); err != nil {
+	if err := c.db.Migrate(ctx); err != nil {
 		return c, fmt.Errorf("create the inbox in %s: %w", e, err)
 	}
-	if c.inbox, err = inbox.New[sqlstore.Tx](c.store); err != nil {
+	if c.inbox, err = inbox.New[sqlstore.Tx](c.db, nil); err != nil {
 		return c, err
 	}
 	// No key: an order applied twice must show as two rows.
-	err = e.tables(ctx, c.db, `CREATE TABLE {effects} (message TEXT NOT NULL, customer BIGINT NOT NULL, number BIGINT NOT NULL, sequence BIGINT NOT NULL)`)
+	err = e.tables(ctx, c.db.DB, `CREATE TABLE {effects} (message TEXT NOT NULL, customer BIGINT NOT NULL, number BIGINT NOT NULL, sequence BIGINT NOT NULL)`)
 	if err != nil {
 		return c, err
 	}
@@ -73,10 +65,8 @@ func openConsumer(ctx context.Context, e engine, b *broker) (c *consumer, err er
 }
 
 func (c *consumer) close() {
-	for _, db := range []*sql.DB{c.db, c.read} {
-		if db != nil {
-			db.Close()
-		}
+	if c.db != nil {
+		c.db.Close()
 	}
 }
 
@@ -128,12 +118,12 @@ func (c *consumer) handle(ctx context.Context, msg jetstream.Msg) error {
 // apply books the order in the transaction in which the inbox marks the
 // message. It tells whether it did.
 func (c *consumer) apply(ctx context.Context, o Order, sequence uint64) (bool, error) {
-	tx, err := c.db.BeginTx(ctx, nil)
+	tx, err := c.db.DB.BeginTx(ctx, nil)
 	if err != nil {
 		return false, err
 	}
 	defer tx.Rollback()
-	first, err := c.inbox.Process(ctx, tx, o.Message, consumerName, func(ctx context.Context, tx sqlstore.Tx) error {
+	first, err := c.inbox.Process(ctx, tx, o.Message, consumerName, func(ctx context.Context) error {
 		_, err := tx.ExecContext(ctx, c.text(`INSERT INTO {effects} VALUES (?, ?, ?, ?)`), o.Message, o.Customer, o.Number, int64(sequence))
 		return err
 	})
@@ -154,6 +144,6 @@ func (c *consumer) idle(ctx context.Context) (bool, error) {
 
 // record reads what the consumer's database says at the end.
 func (c *consumer) record(ctx context.Context, r *Recorded) (err error) {
-	r.Effects, err = readOrders(ctx, c.read, c.text(`SELECT message, customer, number FROM {effects}`))
+	r.Effects, err = readOrders(ctx, c.db.DB, c.text(`SELECT message, customer, number FROM {effects}`))
 	return err
 }

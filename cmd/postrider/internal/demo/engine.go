@@ -9,48 +9,33 @@ import (
 	"strings"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // driver pgx
-	_ "modernc.org/sqlite"             // driver sqlite
-
-	"github.com/postrider/postrider/store/sqlstore"
+	"github.com/postrider/postrider/cmd/postrider/internal/app"
 )
 
 // engine says where one of the demo's two databases is. It travels to the
 // child processes.
 type engine struct {
 	Postgres bool   `json:"postgres"`
-	DSN      string `json:"dsn"`
+	URL      string `json:"url"`
 	Schema   string `json:"schema,omitempty"` // PostgreSQL only
 }
 
 // sqliteFile is an engine over a file. A transaction may hold the one write
 // lock for 500 ms, several in a row for longer: others wait.
 func sqliteFile(path string) engine {
-	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath()}
-	return engine{DSN: u.String() + "?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(15000)&_txlock=immediate"}
+	return engine{URL: "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(15000)"}
 }
 
-// open opens a pool of at most conns connections; 0 is no limit.
-func (e engine) open(conns int) (*sql.DB, error) {
-	driver := "sqlite"
-	if e.Postgres {
-		driver = "pgx"
-	}
-	db, err := sql.Open(driver, e.DSN)
+// open opens a pool of at most conns connections, and the store over it; 0 is
+// no limit.
+func (e engine) open(ctx context.Context, conns int) (*app.Store, error) {
+	s, err := app.OpenStore(ctx, e.URL, &app.StoreOptions{Schema: e.Schema, Create: true})
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", e, err)
+		return nil, err
 	}
-	db.SetMaxOpenConns(conns)
-	db.SetMaxIdleConns(max(conns, 4))
-	return db, nil
-}
-
-// store is the outbox and inbox store over db.
-func (e engine) store(db *sql.DB) (*sqlstore.Store, error) {
-	if e.Postgres {
-		return sqlstore.New(db, sqlstore.PostgreSQL, &sqlstore.Options{Schema: e.Schema})
-	}
-	return sqlstore.New(db, sqlstore.SQLite, nil)
+	s.DB.SetMaxOpenConns(conns)
+	s.DB.SetMaxIdleConns(max(conns, 8))
+	return s, nil
 }
 
 // text completes a statement: {name} becomes the table's full name, ? the
@@ -75,14 +60,14 @@ func (e engine) text(q string) string {
 
 // String names the database without its password.
 func (e engine) String() string {
-	if !e.Postgres {
-		path, _, _ := strings.Cut(strings.TrimPrefix(e.DSN, "file:"), "?")
-		return "SQLite " + path
+	d, err := app.ParseDatabase(e.URL)
+	if err != nil || !e.Postgres {
+		return d.Name
 	}
-	return fmt.Sprintf("PostgreSQL %s, schema %s", redact(e.DSN), e.Schema)
+	return d.Name + ", schema " + e.Schema
 }
 
-// tables creates tables, with the schema before them on PostgreSQL.
+// tables creates tables.
 func (e engine) tables(ctx context.Context, db *sql.DB, statements ...string) error {
 	for _, q := range statements {
 		if _, err := db.ExecContext(ctx, e.text(q)); err != nil {
@@ -95,49 +80,54 @@ func (e engine) tables(ctx context.Context, db *sql.DB, statements ...string) er
 // connectTimeout bounds how long a server may take to answer at the start.
 const connectTimeout = 10 * time.Second
 
-// createSchemas checks the database behind url and makes the schemas of both
-// engines. What it made is undone by the returned function.
-func createSchemas(ctx context.Context, url string, schemas ...string) (drop func(ctx context.Context, keep bool) error, err error) {
-	db, err := sql.Open("pgx", url)
+// createSchemas checks the PostgreSQL database behind url and makes schemas in
+// it. The returned function closes the database, and drops them unless they
+// are to be kept.
+func createSchemas(ctx context.Context, url string, schemas ...string) (end func(ctx context.Context, keep bool) error, err error) {
+	s, err := app.OpenStore(ctx, url, nil)
 	if err != nil {
-		return nil, usage("--db is %s: %w: use a URL such as postgres://user@host:5432/database", redact(url), err)
+		return nil, usage("--db: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	checking, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	if err := db.PingContext(ctx); err != nil {
-		db.Close()
-		return nil, usage("--db is %s: cannot connect: %w: check that the server runs and that the URL is right", redact(url), err)
-	}
 	var user, database string
 	var may bool
-	err = db.QueryRowContext(ctx, `SELECT current_user, current_database(), has_database_privilege(current_database(), 'CREATE')`).Scan(&user, &database, &may)
+	err = s.DB.QueryRowContext(checking, `SELECT current_user, current_database(), has_database_privilege(current_database(), 'CREATE')`).Scan(&user, &database, &may)
 	if err != nil {
-		db.Close()
-		return nil, usage("--db is %s: %w: the demo needs a PostgreSQL database", redact(url), err)
+		return nil, usage("--db: ask %s for the rights of its user: %w", s.Database.Name, err)
 	}
 	if !may {
-		db.Close()
-		return nil, usage("--db is %s: user %s may not create the schema the demo works in: GRANT CREATE ON DATABASE %q TO %q, or use another user", redact(url), user, database, user)
+		return nil, usage("--db: user %s may not create a schema in %s, and the demo needs two of its own: GRANT CREATE ON DATABASE %q TO %q, or use another user",
+			user, s.Database.Name, database, user)
 	}
-	drop = func(ctx context.Context, keep bool) error {
-		defer db.Close()
-		if keep {
-			return nil
-		}
-		for _, s := range schemas {
-			if _, err := db.ExecContext(ctx, `DROP SCHEMA IF EXISTS "`+s+`" CASCADE`); err != nil {
-				return fmt.Errorf("drop schema %s of %s: %w", s, redact(url), err)
+	drop := func(ctx context.Context) error {
+		for _, name := range schemas {
+			if _, err := s.DB.ExecContext(ctx, `DROP SCHEMA IF EXISTS "`+name+`" CASCADE`); err != nil {
+				return fmt.Errorf("drop schema %s of %s: %w", name, s.Database.Name, err)
 			}
 		}
 		return nil
 	}
-	for _, s := range schemas {
-		if _, err := db.ExecContext(ctx, `CREATE SCHEMA "`+s+`"`); err != nil {
-			drop(context.WithoutCancel(ctx), false)
-			return nil, fmt.Errorf("create schema %s in %s: %w", s, redact(url), err)
+	for _, name := range schemas {
+		if _, err := s.DB.ExecContext(checking, `CREATE SCHEMA "`+name+`"`); err != nil {
+			tidy, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+			defer cancel()
+			drop(tidy)
+			return nil, usage("--db: create schema %s in %s: %w", name, s.Database.Name, err)
 		}
 	}
-	return drop, nil
+	return func(ctx context.Context, keep bool) error {
+		defer s.Close()
+		if keep {
+			return nil
+		}
+		return drop(ctx)
+	}, nil
 }
 
 // count runs a query that returns one number.

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/url"
 	"os"
-	"strings"
 	"time"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/app"
 )
 
 // Options are the flags of `postrider demo`. Every field's zero value means
@@ -104,44 +104,10 @@ func (o Options) validate() error {
 	if o.Crash && len(o.RelayCommand) == 0 {
 		return usage("--crash: this program does not say how its relays are started as child processes")
 	}
-	if err := checkURL("db", o.DB, "postgres://user@host:5432/database", "postgres", "postgresql"); err != nil {
-		return err
-	}
-	return checkURL("nats", o.NATS, "nats://host:4222", "nats", "tls", "ws", "wss")
-}
-
-// checkURL refuses what can only be a mistake before anything is made. Errors
-// show no password.
-func checkURL(flag, value, example string, schemes ...string) error {
-	if value == "" {
-		return nil
-	}
-	// NATS takes a list of servers.
-	for part := range strings.SplitSeq(value, ",") {
-		u, err := url.Parse(strings.TrimSpace(part))
-		if err != nil {
-			return usage("--%s is not a URL: use one such as %s", flag, example)
-		}
-		known := false
-		for _, s := range schemes {
-			known = known || u.Scheme == s
-		}
-		if !known || u.Host == "" && u.RawQuery == "" {
-			return usage("--%s is %q: use a URL such as %s", flag, u.Redacted(), example)
-		}
+	if d, err := app.ParseDatabase(o.DB); o.DB != "" && (err != nil || d.Engine != app.Postgres) {
+		return usage("--db is not the URL of a PostgreSQL database: use one such as postgres://user:password@host:5432/database, or leave --db out for SQLite")
 	}
 	return nil
-}
-
-// redact hides the password of a URL in messages.
-func redact(s string) string {
-	parts := strings.Split(s, ",")
-	for i, p := range parts {
-		if u, err := url.Parse(p); err == nil {
-			parts[i] = u.Redacted()
-		}
-	}
-	return strings.Join(parts, ",")
 }
 
 // checkKeep refuses a directory that cannot be used, and makes nothing.

@@ -10,12 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
+	"github.com/postrider/postrider/cmd/postrider/internal/app"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/transport"
-	"github.com/postrider/postrider/transport/natstransport"
 )
 
 // route is the outbox route of the demo, the one that exists by default.
@@ -33,32 +31,20 @@ type relaySpec struct {
 // runRelay delivers until ctx is done. wake gets the relay's Wake when it is
 // there.
 func runRelay(ctx context.Context, spec relaySpec, log io.Writer, wake func(func())) error {
-	db, err := spec.Shop.open(0)
+	store, err := spec.Shop.open(ctx, 0)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	store, err := spec.Shop.store(db)
+	defer store.Close()
+	broker, err := app.OpenNATS(ctx, spec.NATS, &app.NATSOptions{Stream: spec.Stream})
 	if err != nil {
 		return err
 	}
-	nc, err := connect(spec.NATS, fmt.Sprintf("postrider demo relay %d", spec.Number))
-	if err != nil {
-		return fmt.Errorf("connect to %s: %w", redact(spec.NATS), err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return fmt.Errorf("open JetStream: %w", err)
-	}
-	t, err := natstransport.New(js, &natstransport.Options{Stream: spec.Stream})
-	if err != nil {
-		return err
-	}
+	defer broker.Close()
 	say := func(format string, args ...any) {
 		fmt.Fprintf(log, "%s relay %d: %s\n", time.Now().Format("15:04:05.000"), spec.Number, fmt.Sprintf(format, args...))
 	}
-	r, err := relay.New(store, map[string]transport.Transport{route: t}, &relay.Options{
+	r, err := relay.New(store, map[string]transport.Transport{route: broker}, &relay.Options{
 		TTL:          relayTTL,
 		PollMax:      50 * time.Millisecond,
 		RequireOrder: true,

@@ -111,8 +111,8 @@ func (d *demo) open(ctx context.Context) error {
 		return err
 	}
 	run := strings.ToLower(rand.Text()[:10])
-	shopEngine := engine{Postgres: true, DSN: d.opts.DB, Schema: "postrider_demo_" + run}
-	booksEngine := engine{Postgres: true, DSN: d.opts.DB, Schema: shopEngine.Schema + "_books"}
+	shopEngine := engine{Postgres: true, URL: d.opts.DB, Schema: "postrider_demo_" + run}
+	booksEngine := engine{Postgres: true, URL: d.opts.DB, Schema: shopEngine.Schema + "_books"}
 	if d.opts.DB != "" {
 		drop, err := createSchemas(ctx, d.opts.DB, shopEngine.Schema, booksEngine.Schema)
 		if err != nil {

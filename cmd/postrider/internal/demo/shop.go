@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/postrider/postrider/cmd/postrider/internal/app"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/sqlstore"
 )
@@ -35,9 +36,8 @@ func orderTypes() (*outbox.Types, error) {
 type shop struct {
 	engine
 	opts    Options
-	db      *sql.DB // the producers' transactions
-	read    *sql.DB // everything that only looks
-	store   *sqlstore.Store
+	db      *app.Store // the producers' transactions
+	read    *app.Store // everything that only looks
 	outbox  *outbox.Outbox[sqlstore.Tx]
 	subject string
 	wake    func() // after a commit
@@ -63,27 +63,24 @@ func openShop(ctx context.Context, e engine, opts Options, subject string) (s *s
 	if !e.Postgres {
 		conns = 1
 	}
-	if s.db, err = e.open(conns); err != nil {
+	if s.db, err = e.open(ctx, conns); err != nil {
 		return s, err
 	}
-	if s.read, err = e.open(2); err != nil {
+	if s.read, err = e.open(ctx, 2); err != nil {
 		return s, err
 	}
-	if s.store, err = e.store(s.db); err != nil {
-		return s, err
-	}
-	if err := s.store.Migrate(ctx); err != nil {
+	if err := s.db.Migrate(ctx); err != nil {
 		return s, fmt.Errorf("create the outbox in %s: %w", e, err)
 	}
 	types, err := orderTypes()
 	if err != nil {
 		return s, err
 	}
-	s.outbox, err = outbox.New[sqlstore.Tx](s.store, &outbox.Options{Types: types, Transport: route, Source: "/postrider/demo/shop"})
+	s.outbox, err = outbox.New[sqlstore.Tx](s.db, &outbox.Options{Types: types, Transport: route, Source: "/postrider/demo/shop"})
 	if err != nil {
 		return s, err
 	}
-	err = e.tables(ctx, s.db,
+	err = e.tables(ctx, s.db.DB,
 		`CREATE TABLE {customers} (id BIGINT PRIMARY KEY, orders BIGINT NOT NULL)`,
 		`CREATE TABLE {orders} (message TEXT PRIMARY KEY, customer BIGINT NOT NULL, number BIGINT NOT NULL, cents BIGINT NOT NULL, UNIQUE (customer, number))`,
 		// The diary is written after the fact, outside the order's own
@@ -99,7 +96,7 @@ func openShop(ctx context.Context, e engine, opts Options, subject string) (s *s
 }
 
 func (s *shop) close() {
-	for _, db := range []*sql.DB{s.db, s.read} {
+	for _, db := range []*app.Store{s.db, s.read} {
 		if db != nil {
 			db.Close()
 		}
@@ -110,7 +107,7 @@ func (s *shop) close() {
 func (s *shop) insert(ctx context.Context, table string, columns, rows int, row func(int) []any) error {
 	const chunk = 100
 	defer s.take()()
-	tx, err := s.db.BeginTx(ctx, nil)
+	tx, err := s.db.DB.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("begin a transaction in %s: %w", s.engine, err)
 	}
@@ -258,7 +255,7 @@ func (s *shop) place(ctx context.Context, ticket int64) (Entry, error) {
 }
 
 func (s *shop) transaction(ctx context.Context, p plan, id outbox.ID, e *Entry) error {
-	tx, err := s.db.BeginTx(ctx, nil)
+	tx, err := s.db.DB.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -310,21 +307,21 @@ func pause(ctx context.Context, d time.Duration) {
 
 // pending counts the rows in the outbox, whatever they wait for.
 func (s *shop) pending(ctx context.Context) (int64, error) {
-	return count(ctx, s.read, s.text(`SELECT (SELECT count(*) FROM {postrider_outbox}) + (SELECT count(*) FROM {postrider_deferred})`))
+	return count(ctx, s.read.DB, s.text(`SELECT (SELECT count(*) FROM {postrider_outbox}) + (SELECT count(*) FROM {postrider_deferred})`))
 }
 
 // orders counts the committed orders.
 func (s *shop) orders(ctx context.Context) (int64, error) {
-	return count(ctx, s.read, s.text(`SELECT count(*) FROM {orders}`))
+	return count(ctx, s.read.DB, s.text(`SELECT count(*) FROM {orders}`))
 }
 
 // record reads what the shop's database says at the end.
 func (s *shop) record(ctx context.Context, r *Recorded) (err error) {
 	r.PostgreSQL = s.Postgres
-	if r.Committed, err = readOrders(ctx, s.read, s.text(`SELECT message, customer, number FROM {orders}`)); err != nil {
+	if r.Committed, err = readOrders(ctx, s.read.DB, s.text(`SELECT message, customer, number FROM {orders}`)); err != nil {
 		return err
 	}
-	rows, err := s.read.QueryContext(ctx, s.text(`SELECT message, began, committing, committed FROM {diary}`))
+	rows, err := s.read.DB.QueryContext(ctx, s.text(`SELECT message, began, committing, committed FROM {diary}`))
 	if err != nil {
 		return fmt.Errorf("read the diary: %w", err)
 	}
@@ -350,10 +347,10 @@ func (s *shop) record(ctx context.Context, r *Recorded) (err error) {
 	if r.Pending, err = s.pending(ctx); err != nil {
 		return err
 	}
-	if r.Dead, err = count(ctx, s.read, s.text(`SELECT count(*) FROM {postrider_dead}`)); err != nil {
+	if r.Dead, err = count(ctx, s.read.DB, s.text(`SELECT count(*) FROM {postrider_dead}`)); err != nil {
 		return err
 	}
-	r.Kills, err = count(ctx, s.read, s.text(fmt.Sprintf(`SELECT count(*) FROM {kills} WHERE undelivered >= %d`, killBacklog)))
+	r.Kills, err = count(ctx, s.read.DB, s.text(fmt.Sprintf(`SELECT count(*) FROM {kills} WHERE undelivered >= %d`, killBacklog)))
 	return err
 }
 
