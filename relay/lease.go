@@ -44,7 +44,7 @@ func (e *engine) leaseLoop(ctx context.Context) {
 			continue
 		}
 		failures = 0
-		next := e.granted(ctx, w, started, grant, released)
+		next := e.granted(ctx, w, started, req.Want, grant, released)
 		w.watch(func() { signal(e.kick.lease) })
 		pause(ctx, min(next, w.left()), e.kick.lease)
 		if !w.live() {
@@ -106,7 +106,7 @@ func (e *engine) missing() map[string]int {
 }
 
 // granted takes the answer of a renewal and returns when to ask again.
-func (e *engine) granted(ctx context.Context, w *window, started time.Time, g outbox.LaneGrant, released []*lane) time.Duration {
+func (e *engine) granted(ctx context.Context, w *window, started time.Time, want int, g outbox.LaneGrant, released []*lane) time.Duration {
 	e.mu.Lock()
 	for _, l := range released {
 		e.core.drop(l)
@@ -124,8 +124,11 @@ func (e *engine) granted(ctx context.Context, w *window, started time.Time, g ou
 	loaded := e.loadParked(ctx, w, append(fresh, changed...))
 
 	e.mu.Lock()
-	short := e.balance()
-	ready := e.core.drained()
+	short, shared := e.balance(), false
+	for _, sh := range g.Shares {
+		shared = shared || sh.Relays > 1
+	}
+	again := e.core.drained() || short > want
 	var held []outbox.LaneLease
 	if len(fresh)+len(lost)+len(released) > 0 {
 		for _, l := range e.core.lanes {
@@ -140,20 +143,19 @@ func (e *engine) granted(ctx context.Context, w *window, started time.Time, g ou
 	e.all.Store(true)
 	e.kickAll()
 	switch {
-	case ready:
+	case again:
 		return 0
-	case !loaded || short:
+	case !loaded || short > 0 || shared:
+		// Where relays share a route, one that leaves is noticed within a poll.
 		return min(e.opt.PollMax, e.opt.TTL/3)
 	}
 	return e.opt.TTL/3 - time.Since(started)
 }
 
-// balance drains lanes beyond the fair share and tells whether any are missing.
-func (e *engine) balance() (short bool) {
+// balance drains lanes beyond the fair share and tells how many are missing.
+func (e *engine) balance() (short int) {
 	for route, missing := range e.missing() {
-		if missing > 0 {
-			short = true
-		}
+		short += max(missing, 0)
 		for ; missing < 0; missing++ {
 			var least *lane
 			for _, l := range e.core.lanes {
