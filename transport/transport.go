@@ -1,5 +1,3 @@
-// Package transport is what the relay needs of a broker: batches in, one
-// outcome per message out.
 package transport
 
 import (
