@@ -1,18 +1,17 @@
-// Command postrider runs, migrates and inspects outboxes.
+// Command postrider runs, migrates and inspects outboxes, for services in any
+// language: `postrider --help`.
 package main
 
 import (
-	_ "github.com/alecthomas/kong"
-	_ "github.com/jackc/pgx/v5/stdlib"
-	_ "github.com/knadh/koanf/parsers/yaml"
-	_ "github.com/knadh/koanf/providers/confmap"
-	_ "github.com/knadh/koanf/providers/rawbytes"
-	_ "github.com/knadh/koanf/v2"
-	_ "github.com/nats-io/nats-server/v2/server"
-	_ "github.com/nats-io/nats.go/jetstream"
-	_ "github.com/postrider/postrider/outbox"
-	_ "github.com/postrider/postrider/transport/natstransport"
-	_ "modernc.org/sqlite"
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
 )
 
-func main() {}
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal stops cleanly; from then on a second one kills.
+	context.AfterFunc(ctx, stop)
+	os.Exit(Run(ctx, os.Args[1:], os.Stdout, os.Stderr, os.Environ()))
+}

@@ -42,10 +42,11 @@ func OpenNATS(ctx context.Context, urls string, opts *NATSOptions) (*NATS, error
 	if opts == nil {
 		opts = &NATSOptions{}
 	}
-	name, secret, err := parseNATS(urls)
+	name, err := ParseNATS(urls)
 	if err != nil {
 		return nil, err
 	}
+	secret := natsSecrets(urls)
 	log := opts.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -89,27 +90,39 @@ func OpenNATS(ctx context.Context, urls string, opts *NATSOptions) (*NATS, error
 // Close closes the connection.
 func (n *NATS) Close() { n.Conn.Close() }
 
-func parseNATS(urls string) (name string, secret []string, err error) {
+// ParseNATS checks a list of NATS URLs and returns it without users and
+// passwords, for messages.
+func ParseNATS(urls string) (name string, err error) {
 	if urls == "" {
-		return "", nil, errors.New("no NATS URL: " + natsForms)
+		return "", errors.New("no NATS URL: " + natsForms)
 	}
 	var names []string
 	for s := range strings.SplitSeq(urls, ",") {
 		u, err := url.Parse(strings.TrimSpace(s))
 		if err != nil {
-			return "", nil, errors.New("the NATS URL cannot be parsed: percent-encode special characters of user and password; " + natsForms)
+			return "", errors.New("the NATS URL cannot be parsed: percent-encode special characters of user and password; " + natsForms)
 		}
 		switch u.Scheme {
 		case "nats", "tls", "ws", "wss":
 		default:
-			return "", nil, fmt.Errorf("the NATS URL has the scheme %q: %s", clip(u.Scheme), natsForms)
+			return "", fmt.Errorf("the NATS URL has the scheme %q: %s", clip(u.Scheme), natsForms)
+		}
+		names = append(names, (&url.URL{Scheme: u.Scheme, Host: u.Host}).String())
+	}
+	return strings.Join(names, ","), nil
+}
+
+func natsSecrets(urls string) (secret []string) {
+	for s := range strings.SplitSeq(urls, ",") {
+		u, err := url.Parse(strings.TrimSpace(s))
+		if err != nil {
+			continue
 		}
 		secret = append(secret, secrets(u)...)
 		if _, both := u.User.Password(); !both && u.User.Username() != "" {
 			// A user without a password is a token.
 			secret = append(secret, u.User.Username())
 		}
-		names = append(names, (&url.URL{Scheme: u.Scheme, Host: u.Host}).String())
 	}
-	return strings.Join(names, ","), secret, nil
+	return secret
 }

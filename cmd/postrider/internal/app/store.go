@@ -57,16 +57,16 @@ func OpenStore(ctx context.Context, url string, opts *StoreOptions) (*Store, err
 	// A relay's loops keep connections of their own.
 	db.SetMaxIdleConns(8)
 	s := &Store{DB: db, Database: d}
+	s.Store, err = sqlstore.New(db, Dialect(d.Engine), &sqlstore.Options{Schema: opts.Schema, Prefix: opts.Prefix, Routes: opts.Routes})
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
 	ping, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if err := db.PingContext(ping); err != nil {
 		db.Close()
 		return nil, scrub(fmt.Errorf("cannot connect to %s: %w: check that the server runs, the URL and the password", d.Name, err), d.secret)
-	}
-	s.Store, err = sqlstore.New(db, Dialect(d.Engine), &sqlstore.Options{Schema: opts.Schema, Prefix: opts.Prefix, Routes: opts.Routes})
-	if err != nil {
-		db.Close()
-		return nil, err
 	}
 	return s, nil
 }

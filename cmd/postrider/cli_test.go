@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// result is what a user sees of one call.
+type result struct {
+	code        int
+	stdout, err string
+}
+
+func call(t *testing.T, env []string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	code := Run(ctx, args, &stdout, &stderr, env)
+	return result{code, stdout.String(), stderr.String()}
+}
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Every mistake is told with the value, what is possible and what to do, on
+// standard error, and with a status of its own.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	db := "--db=sqlite:" + filepath.Join(t.TempDir(), "new.db")
+	run := func(args ...string) []string {
+		return append([]string{"run", db, "--nats=nats://127.0.0.1:1"}, args...)
+	}
+	for _, c := range []struct {
+		name string
+		env  []string
+		args []string
+		code int
+		want []string
+	}{
+		{"no command", nil, nil, 2, []string{"migrate", "run", "status"}},
+		{"unknown command", nil, []string{"rum"}, 2, []string{"rum", `"run"`}},
+		{"unknown flag", nil, []string{"run", "--batsh=3"}, 2, []string{"--batsh", "--batch"}},
+		{"unknown flag of another command", nil, []string{"status", "--nats=x"}, 2, []string{"--nats"}},
+		{"surplus argument", nil, []string{"status", "now"}, 2, []string{"now"}},
+		{"no database", nil, []string{"status"}, 2, []string{"db", "--db", "POSTRIDER_DB"}},
+		{"no broker", nil, []string{"run", db}, 2, []string{"nats", "--nats", "POSTRIDER_NATS"}},
+		{"unknown variable", []string{"POSTRIDER_MAX_ATEMPTS=3"}, []string{"status", db}, 2, []string{"POSTRIDER_MAX_ATEMPTS", "POSTRIDER_MAX_ATTEMPTS"}},
+		{"missing file", nil, run("--config=/nonexistent/p.yaml"), 2, []string{"/nonexistent/p.yaml"}},
+		{"unknown key", nil, run("--config=" + write(t, "a.yaml", "btach: 3\n")), 2, []string{"btach", "batch", "a.yaml"}},
+		{"unknown nested key", nil, run("--config=" + write(t, "b.yaml", "relay:\n  polll: 3s\n")), 2, []string{"relay.polll", "nearest known one is poll"}},
+		{"no YAML", nil, run("--config=" + write(t, "c.yaml", "a: [b\n")), 2, []string{"c.yaml", "YAML"}},
+		{"no mapping", nil, run("--config=" + write(t, "d.yaml", "- a\n")), 2, []string{"d.yaml", "mapping"}},
+		{"number", nil, run("--batch=many"), 2, []string{"--batch", "many", "whole number"}},
+		{"number in file", nil, run("--config=" + write(t, "e.yaml", "batch: 1.5\n")), 2, []string{"e.yaml", "batch", "1.5"}},
+		{"duration without unit", nil, run("--config=" + write(t, "f.yaml", "ttl: 15\n")), 2, []string{"ttl", "15", "15s"}},
+		{"duration in environment", []string{"POSTRIDER_TTL=soon"}, run(), 2, []string{"POSTRIDER_TTL", "soon", "15s"}},
+		{"text that is a number", nil, run("--config=" + write(t, "g.yaml", "prefix: 7\n")), 2, []string{"prefix", "7", "quotes"}},
+		{"truth", []string{"POSTRIDER_MIGRATE=perhaps"}, run(), 2, []string{"POSTRIDER_MIGRATE", "perhaps", "true or false"}},
+		{"log format", nil, run("--log-format=xml"), 2, []string{"xml", "text or json"}},
+		{"log level", nil, run("--log-level=loud"), 2, []string{"loud", "debug, info"}},
+		{"route counts", nil, run("--routes=mail:4"), 2, []string{"mail:4", "NAME:ORDERED:UNORDERED"}},
+		{"route without name", nil, run("--routes=a,,b"), 2, []string{"without a name"}},
+		{"route twice", nil, run("--routes=a,a"), 2, []string{`"a" twice`}},
+		{"route key", nil, run("--config=" + write(t, "h.yaml", "routes:\n- {name: a, lanes: 3}\n")), 2, []string{"lanes", "ordered"}},
+		{"database scheme", nil, []string{"status", "--db=mysql://h/db"}, 2, []string{"mysql", "postgres://", "sqlite:"}},
+		{"broker scheme", nil, []string{"run", db, "--nats=kafka://h"}, 2, []string{"kafka", "nats://"}},
+		{"SQLite file missing", nil, []string{"status", db}, 1, []string{"new.db", "does not exist", "migrate"}},
+		{"schema on SQLite", nil, []string{"migrate", db, "--schema=s"}, 2, []string{`"s"`, "prefix"}},
+		{"prefix", nil, []string{"migrate", db, "--prefix=a-b"}, 2, []string{"a-b"}},
+		{"no server", nil, []string{"status", "--db=postgres://u:hunter2@127.0.0.1:1/shop"}, 1, []string{"127.0.0.1:1", "shop"}},
+		{"script without engine", nil, []string{"schema"}, 2, []string{"--engine", "postgres", "sqlite"}},
+		{"script of another engine", nil, []string{"schema", "--engine=oracle"}, 2, []string{"oracle", "postgres"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got := call(t, c.env, c.args...)
+			if got.code != c.code {
+				t.Errorf("exit status %d, want %d", got.code, c.code)
+			}
+			for _, w := range c.want {
+				if !strings.Contains(got.err, w) {
+					t.Errorf("the message does not show %q", w)
+				}
+			}
+			if strings.Contains(got.err, "hunter2") {
+				t.Error("the message shows the password")
+			}
+			if t.Failed() {
+				t.Logf("stderr: %s", got.err)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if _, err := os.Stat(strings.TrimPrefix(db, "--db=sqlite:")); err == nil {
+			t.Error("a command that failed made the database")
+		}
+	})
+}
+
+// settingsOf parses a run command and merges its settings.
+func settingsOf(t *testing.T, env []string, args ...string) *settings {
+	t.Helper()
+	var c cli
+	parser, err := kong.New(&c, kong.Vars{"version": "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := parser.Parse(append([]string{"run"}, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := (&program{ctx: t.Context(), environ: env, parsed: parsed}).settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestPrecedence(t *testing.T) {
+	t.Parallel()
+	file := write(t, "p.yaml", "db: file-db\nnats: file-nats\nbatch: 7\nin_flight: 9\nttl: 3s\nmigrate: true\nroutes:\n- mail\n- {name: shop, ordered: 4, unordered: 2}\n")
+	env := []string{"POSTRIDER_CONFIG=" + file, "POSTRIDER_DB=env-db", "POSTRIDER_BATCH=8", "POSTRIDER_STREAM=",
+		"POSTRIDER_PORT=tcp://10.0.0.1:80", "POSTRIDER_SERVICE_HOST=10.0.0.1", "POSTRIDER_TEST_NATS=x", "PATH=/bin"}
+	s := settingsOf(t, env, "--db=flag-db", "--max-attempts=-1")
+	want := &settings{
+		db: "flag-db", nats: "file-nats", batch: 8, inFlight: 9, maxAttempts: -1, ttl: 3 * time.Second, migrate: true,
+		routes: []outbox.Route{{Name: "mail"}, {Name: "shop", Ordered: 4, Unordered: 2}},
+	}
+	if !reflect.DeepEqual(s, want) {
+		t.Errorf("got  %+v\nwant %+v", s, want)
+	}
+	if s := settingsOf(t, env, "--routes=a:1:2,b"); !slices.Equal(s.routes, []outbox.Route{{Name: "a", Ordered: 1, Unordered: 2}, {Name: "b"}}) {
+		t.Errorf("routes of the flag: %+v", s.routes)
+	}
+}
+
+// A setting that only the file knows, or only the flags, would be a trap.
+func TestEverySettingHasAFlag(t *testing.T) {
+	t.Parallel()
+	var c cli
+	parser, err := kong.New(&c, kong.Vars{"version": "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := map[string]bool{}
+	for _, node := range parser.Model.Children {
+		if node.Name != "run" {
+			continue
+		}
+		for _, f := range node.Flags {
+			flags["--"+f.Name] = true
+		}
+	}
+	delete(flags, "--config")
+	for _, key := range slices.Sorted(maps.Keys((&settings{}).fields())) {
+		if !flags[flagName(key)] {
+			t.Errorf("no flag %s", flagName(key))
+		}
+		delete(flags, flagName(key))
+	}
+	for f := range flags {
+		t.Errorf("flag %s is no setting", f)
+	}
+}
+
+func TestSchemaScript(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"schema", "--engine=postgres", "--schema=shop", "--prefix=pr_"},
+		{"schema", "--engine=sqlite", "--prefix=pr_"},
+		{"schema", "--db=sqlite:nowhere.db", "--prefix=pr_"},
+	} {
+		got := call(t, nil, args...)
+		if got.code != 0 || !strings.Contains(got.stdout, "pr_outbox") || !strings.Contains(strings.ToUpper(got.stdout), "CREATE TABLE") {
+			t.Errorf("%v: status %d, %s%s", args, got.code, got.stdout, got.err)
+		}
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--help"}, {"run", "--help"}, {"--version"}} {
+		if got := call(t, nil, args...); got.code != 0 || got.stdout == "" || got.err != "" {
+			t.Errorf("%v: status %d, stdout %q, stderr %q", args, got.code, got.stdout, got.err)
+		}
+	}
+}
+
+// A whole life on SQLite: nothing there, migrate twice, status in both forms.
+func TestMigrateAndStatus(t *testing.T) {
+	t.Parallel()
+	db := "--db=sqlite:" + filepath.Join(t.TempDir(), "o.db")
+	for range 2 {
+		got := call(t, nil, "migrate", db, "--routes=mail:2:1,default")
+		if got.code != 0 || !strings.Contains(got.stdout, "route mail: 2 ordered lanes, 1 unordered") || !strings.Contains(got.stdout, "route default: 16 ordered lanes, 8 unordered") {
+			t.Fatalf("migrate: status %d, %s%s", got.code, got.stdout, got.err)
+		}
+	}
+	got := call(t, nil, "status", db)
+	if got.code != 0 || !strings.Contains(got.stdout, "mail") || !strings.Contains(got.stdout, "0 of 3") || !strings.Contains(got.stdout, "no relay is alive") {
+		t.Errorf("status: status %d, %s%s", got.code, got.stdout, got.err)
+	}
+	got = call(t, nil, "status", db, "--json")
+	if got.code != 0 || !strings.HasPrefix(got.stdout, `{"database":"sqlite:`) || !strings.Contains(got.stdout, `"lanes":3,"lanes_held":0`) || strings.Count(got.stdout, "\n") != 1 {
+		t.Errorf("status --json: status %d, %s%s", got.code, got.stdout, got.err)
+	}
+	got = call(t, nil, "migrate", db, "--routes=mail:5:1")
+	if got.code == 0 || !strings.Contains(got.err, "5") || !strings.Contains(got.err, "2") {
+		t.Errorf("migrate with other counts: status %d, %s%s", got.code, got.stdout, got.err)
+	}
+	got = call(t, nil, "status", db, "--prefix=other_")
+	if got.code != exitSchema || !strings.Contains(got.err, "other_") || !strings.Contains(got.err, "igrate") {
+		t.Errorf("status without tables: status %d, %s", got.code, got.err)
+	}
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/app"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/transport"
+)
+
+type runCmd struct {
+	storeFlags
+	relayFlags
+}
+
+// Run relays until the program's context ends.
+func (*runCmd) Run(p *program) error {
+	s, err := p.settings()
+	if err != nil {
+		return err
+	}
+	log, err := p.logger(s)
+	if err != nil {
+		return err
+	}
+	if s.db == "" {
+		return notSet("db")
+	}
+	if s.nats == "" {
+		return notSet("nats")
+	}
+	if _, err := app.ParseNATS(s.nats); err != nil {
+		return usagef("nats: %w", err)
+	}
+	st, err := p.openStore(s, s.migrate)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	broker, err := app.OpenNATS(p.ctx, s.nats, &app.NATSOptions{Stream: s.stream, Credentials: s.natsCreds, Log: log})
+	if err != nil {
+		return err
+	}
+	defer broker.Close()
+
+	names := []string{"default"}
+	if len(s.routes) > 0 {
+		names = routeNames(s.routes)
+	}
+	// Before the tables are touched: a wrong setting changes nothing.
+	if _, err := s.relay(st, broker, names, log); err != nil {
+		return err
+	}
+	if s.migrate {
+		if err := st.Migrate(p.ctx); err != nil {
+			return err
+		}
+	}
+	if err := st.Check(p.ctx); err != nil {
+		return err
+	}
+	if len(s.routes) == 0 {
+		routes, err := st.Routes(p.ctx)
+		if err != nil {
+			return err
+		}
+		names = routeNames(routes)
+	}
+	r, err := s.relay(st, broker, names, log)
+	if err != nil {
+		return err
+	}
+	log.Info("relay started", "db", st.Database.Name, "broker", broker.Name, "routes", strings.Join(names, ","))
+	started := time.Now()
+	if err := r.Run(p.ctx); err != nil {
+		log.Error("relay stopped", "error", err)
+		return fmt.Errorf("relay: %w", err)
+	}
+	log.Info("relay stopped cleanly", "after", time.Since(started).Round(time.Millisecond))
+	return nil
+}
+
+func routeNames(routes []outbox.Route) (names []string) {
+	for _, r := range routes {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+func (s *settings) relay(st *app.Store, broker *app.NATS, routes []string, log *slog.Logger) (*relay.Relay, error) {
+	transports := map[string]transport.Transport{}
+	for _, name := range routes {
+		transports[name] = broker
+	}
+	return relay.New(st, transports, &relay.Options{
+		TTL: s.ttl, PollMin: min(s.poll, 5*time.Millisecond), PollMax: s.poll, Batch: s.batch, InFlight: s.inFlight,
+		MaxAttempts: s.maxAttempts, BackoffMin: s.backoffMin, BackoffMax: s.backoffMax,
+		Grace: s.grace, RequireOrder: s.requireOrder, Hooks: hooks(log),
+	})
+}
+
+// hooks log one line per change of state. Bodies, keys and headers are the
+// users' business and stay out.
+func hooks(log *slog.Logger) relay.Hooks {
+	return relay.Hooks{
+		Store: func(err error) {
+			if err != nil {
+				log.Warn("database lost, will retry", "error", err)
+			} else {
+				log.Info("database is back")
+			}
+		},
+		Route: func(route string, err error) {
+			if err != nil {
+				log.Warn("broker lost, route pauses", "route", route, "error", err)
+			} else {
+				log.Info("broker is back, route goes on", "route", route)
+			}
+		},
+		Lanes: func(held []outbox.LaneLease) {
+			count := map[string]int{}
+			for _, l := range held {
+				count[l.Route]++
+			}
+			args := []any{"total", len(held)}
+			for route, n := range count {
+				args = append(args, slog.Int(route, n))
+			}
+			log.Info("lanes held", args...)
+		},
+		Attempt: func(a relay.Attempt) {
+			if a.Outcome != transport.Accepted {
+				log.Debug("attempt failed", "id", a.Record.ID, "route", a.Record.Transport, "type", a.Record.Type,
+					"outcome", a.Outcome, "attempts", a.Record.Attempts, "error", a.Err)
+			}
+		},
+		Dead: func(id outbox.ID, reason string) {
+			log.Error("message is a dead letter", "id", id, "reason", reason)
+		},
+		LeaseLost: func(l outbox.LaneLease, reason string) {
+			log.Warn("lane lost", "lane", l.Lane, "route", l.Route, "reason", reason)
+		},
+		Exhausted: func(id outbox.ID, attempts int) {
+			log.Warn("attempts spent, goes on slowly", "id", id, "attempts", attempts)
+		},
+		Trouble: func(err error) { log.Error("relay trouble", "error", err) },
+	}
+}
+
+func (p *program) logger(s *settings) (*slog.Logger, error) {
+	var level slog.Level
+	if s.logLevel != "" && (!slices.Contains([]string{"debug", "info", "warn", "error"}, s.logLevel) || level.UnmarshalText([]byte(s.logLevel)) != nil) {
+		return nil, usagef("log_level is %q: use debug, info, warn or error", s.logLevel)
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	switch s.logFormat {
+	case "", "text":
+		return slog.New(slog.NewTextHandler(p.stderr, opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(p.stderr, opts)), nil
+	}
+	return nil, usagef("log_format is %q: use text or json", s.logFormat)
+}

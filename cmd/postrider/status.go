@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+type statusCmd struct {
+	storeFlags
+	JSON bool `name:"json" help:"Print one JSON object."`
+}
+
+// status is the JSON form; names and meanings are stable.
+type status struct {
+	Database string        `json:"database"`
+	Schema   int           `json:"schema_version"`
+	Now      time.Time     `json:"now"`
+	Routes   []statusRoute `json:"routes"`
+	Relays   []statusRelay `json:"relays"`
+}
+
+type statusRoute struct {
+	Name          string  `json:"name"`
+	Pending       int64   `json:"pending"`
+	OldestSeconds float64 `json:"oldest_pending_seconds"`
+	Deferred      int64   `json:"deferred"`
+	Dead          int64   `json:"dead"`
+	ParkedKeys    int64   `json:"parked_keys"`
+	Lanes         int     `json:"lanes"`
+	Held          int     `json:"lanes_held"`
+}
+
+type statusRelay struct {
+	Owner     string  `json:"owner"`
+	Lanes     int     `json:"lanes"`
+	ExpiresIn float64 `json:"expires_in_seconds"`
+}
+
+// Run shows the overview. It changes nothing.
+func (c *statusCmd) Run(p *program) error {
+	s, err := p.settings()
+	if err != nil {
+		return err
+	}
+	st, err := p.openStore(s, false)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	if err := st.Check(p.ctx); err != nil {
+		return err
+	}
+	now, err := st.ServerTime(p.ctx)
+	if err != nil {
+		return err
+	}
+	o, err := st.Inspect(p.ctx, now)
+	if err != nil {
+		return err
+	}
+	view := newStatus(st.Database.Name, o)
+	if c.JSON {
+		return json.NewEncoder(p.stdout).Encode(view)
+	}
+	return view.write(p.stdout)
+}
+
+func newStatus(database string, o outbox.Overview) status {
+	s := status{Database: database, Schema: o.Schema, Now: o.Now.UTC(), Routes: []statusRoute{}, Relays: []statusRelay{}}
+	for _, r := range o.Routes {
+		v := statusRoute{
+			Name: r.Name, Pending: r.Pending, Deferred: r.Deferred, Dead: r.Dead, ParkedKeys: r.ParkedKeys,
+			Lanes: r.Lanes(), Held: r.Held,
+		}
+		if !r.OldestPending.IsZero() {
+			v.OldestSeconds = max(o.Now.Sub(r.OldestPending), 0).Seconds()
+		}
+		s.Routes = append(s.Routes, v)
+	}
+	for _, r := range o.Relays {
+		s.Relays = append(s.Relays, statusRelay{r.Owner.String(), r.Lanes, r.ExpiresIn.Seconds()})
+	}
+	return s
+}
+
+func (s status) write(out io.Writer) error {
+	fmt.Fprintf(out, "%s, tables at version %d, %s\n\n", s.Database, s.Schema, s.Now.Format(time.RFC3339))
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ROUTE\tPENDING\tOLDEST\tDEFERRED\tDEAD\tPARKED KEYS\tLANES HELD")
+	for _, r := range s.Routes {
+		oldest := "-"
+		if r.Pending > 0 {
+			oldest = seconds(r.OldestSeconds)
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%d\t%d\t%d of %d\n", r.Name, r.Pending, oldest, r.Deferred, r.Dead, r.ParkedKeys, r.Held, r.Lanes)
+	}
+	fmt.Fprintln(w)
+	if len(s.Relays) == 0 {
+		fmt.Fprintln(w, "no relay is alive")
+	} else {
+		fmt.Fprintln(w, "RELAY\tLANES\tLEASE ENDS IN")
+	}
+	for _, r := range s.Relays {
+		fmt.Fprintf(w, "%s\t%d\t%s\n", r.Owner, r.Lanes, seconds(r.ExpiresIn))
+	}
+	return w.Flush()
+}
+
+// seconds shows a duration as people need it: tenths below ten seconds.
+func seconds(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	if d < 10*time.Second {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
