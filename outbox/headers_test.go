@@ -13,20 +13,22 @@ import (
 
 // The stored form is a promise to producers in other languages: these bytes
 // stand in the documentation too.
+var headerGolden = map[string]struct {
+	headers []outbox.Header
+	want    string
+}{
+	"nil":   {nil, ""},
+	"empty": {[]outbox.Header{}, ""},
+	"one":   {[]outbox.Header{{Name: "X-Shop", Value: []byte("north")}}, "01 00000006 582d53686f70 00000005 6e6f727468"},
+	"duplicates, any bytes, empty value": {
+		[]outbox.Header{{Name: "a", Value: []byte{0x00, 0xff}}, {Name: "A", Value: []byte{}}, {Name: "a", Value: []byte{0x00, 0xff}}},
+		"01 00000001 61 00000002 00ff 00000001 41 00000000 00000001 61 00000002 00ff",
+	},
+}
+
 func TestHeaderGoldenBytes(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		headers []outbox.Header
-		want    string
-	}{
-		"nil":   {nil, ""},
-		"empty": {[]outbox.Header{}, ""},
-		"one":   {[]outbox.Header{{Name: "X-Shop", Value: []byte("north")}}, "01 00000006 582d53686f70 00000005 6e6f727468"},
-		"duplicates, any bytes, empty value": {
-			[]outbox.Header{{Name: "a", Value: []byte{0x00, 0xff}}, {Name: "A", Value: []byte{}}, {Name: "a", Value: []byte{0x00, 0xff}}},
-			"01 00000001 61 00000002 00ff 00000001 41 00000000 00000001 61 00000002 00ff",
-		},
-	} {
+	for name, c := range headerGolden {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want, err := hex.DecodeString(strings.ReplaceAll(c.want, " ", ""))
@@ -112,7 +114,7 @@ func TestDecodedHeaderMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Growing one value must not run into the next one.
-	_ = append(hs[0].Value, "XXXXXXXXXXXXXXXX"...)
+	_ = append(hs[0].Value, "XXXXXXXXXXXX"...) // as many bytes as follow it
 	if got := string(hs[1].Value); hs[1].Name != "m" || got != "two" {
 		t.Fatalf("second header became %q: %q", hs[1].Name, got)
 	}
