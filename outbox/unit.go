@@ -96,9 +96,9 @@ type unit[Tx any] struct {
 // that outlive the unit the context from outside.
 //
 // Errors of fn come back as they are, joined with that of the rollback if it
-// fails too; every other is wrapped. After an error the transaction was rolled
-// back, with one exception: when the commit itself fails, it may have
-// committed, and so may the messages be sent. The text says so.
+// fails too; every other is wrapped. After an error nothing was committed, with
+// one exception: when the commit itself fails, it may have committed, and the
+// messages may be sent. The text says so.
 func (u *UnitOfWork[Tx]) Do(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error {
 	if fn == nil {
 		return invalid("Do: fn is nil")
