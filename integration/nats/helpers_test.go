@@ -16,8 +16,6 @@ import (
 	"github.com/postrider/postrider/transport/natstransport"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
-
 // fixture is a stream of the test's own on the shared server.
 type fixture struct {
 	nc     *natsgo.Conn
@@ -28,7 +26,8 @@ type fixture struct {
 
 func connect(tb testing.TB, url string, opts ...natsgo.Option) (*natsgo.Conn, jetstream.JetStream) {
 	tb.Helper()
-	nc, err := natsgo.Connect(url, append(natstransport.ConnectOptions(), opts...)...)
+	quiet := natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {})
+	nc, err := natsgo.Connect(url, append(append(natstransport.ConnectOptions(), quiet), opts...)...)
 	if err != nil {
 		tb.Fatal(err)
 	}

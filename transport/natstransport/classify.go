@@ -184,7 +184,7 @@ func (t *Transport) resolve(ctx context.Context, subject string, found map[strin
 		return transport.Unreachable, fmt.Errorf("the stream of subject %q does not answer: it may have no leader now: %w", subject, jetstream.ErrNoStreamResponse)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return transport.Unroutable, fmt.Errorf("no stream takes subject %q: create one, or add the subject to a stream: %w", subject, jetstream.ErrNoStreamResponse)
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), errors.Is(err, nats.ErrNoResponders):
 		return transport.Unreachable, fmt.Errorf("NATS server without JetStream: turn it on: %w", err)
 	case !t.nc.IsConnected():
 		return transport.Unreachable, t.down()
