@@ -434,4 +434,3 @@ func (m *Mem) Place(id outbox.ID) string {
 	}
 	return "hot"
 }
-
