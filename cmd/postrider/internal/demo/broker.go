@@ -148,14 +148,15 @@ func (b *broker) record(ctx context.Context, r *Recorded) error {
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", b.name, err)
 	}
-	msgs, err := cons.Messages()
+	msgs, err := cons.Messages(jetstream.WithMessagesErrOnMissingHeartbeat(false))
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", b.name, err)
 	}
 	defer msgs.Stop()
+	defer context.AfterFunc(ctx, msgs.Stop)()
 	r.Stream = make([]Stored, 0, want)
 	for last := uint64(0); last < info.State.LastSeq; {
-		msg, err := msgs.Next(jetstream.NextContext(ctx))
+		msg, err := msgs.Next(jetstream.NextMaxWait(settlePatience))
 		if err != nil {
 			return fmt.Errorf("read stream %s after message %d: %w", b.name, last, err)
 		}

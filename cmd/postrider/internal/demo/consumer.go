@@ -72,7 +72,8 @@ func (c *consumer) close() {
 
 // run applies messages until ctx is done; then it returns nil.
 func (c *consumer) run(ctx context.Context) error {
-	msgs, err := c.cons.Messages(jetstream.PullMaxMessages(1000))
+	// A machine that is busy for a while is no reason to give up.
+	msgs, err := c.cons.Messages(jetstream.PullMaxMessages(1000), jetstream.WithMessagesErrOnMissingHeartbeat(false))
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", c.broker.name, err)
 	}

@@ -176,6 +176,12 @@ func (d *demo) openBroker(ctx context.Context, run string) (err error) {
 func (d *demo) run(ctx context.Context) (v Verdict, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer func() {
+		// What failed first says more than what was cancelled because of it.
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			err = cause
+		}
+	}()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 
