@@ -193,11 +193,15 @@ func suite() string {
 	return strings.TrimSuffix(strings.TrimPrefix(bi.Path, "github.com/postrider/postrider/"), ".test")
 }
 
-// Main runs the tests of a package, stops the servers that they started, and
-// fails when a goroutine of the tests is still running:
+// Main is the TestMain of a package: [Run] and the end of the process.
 //
 //	func TestMain(m *testing.M) { testenv.Main(m) }
-func Main(m *testing.M) {
+func Main(m *testing.M) { os.Exit(Run(m)) }
+
+// Run runs the tests of a package and stops the servers that they started. It
+// returns the exit status: not 0 too when a goroutine of the tests is still
+// running.
+func Run(m *testing.M) int {
 	code := m.Run()
 	Stop()
 	if code == 0 {
@@ -206,7 +210,7 @@ func Main(m *testing.M) {
 			code = 1
 		}
 	}
-	os.Exit(code)
+	return code
 }
 
 // Stop ends the servers that this process started. Later calls of the package
