@@ -20,6 +20,7 @@ lint:
 		echo "# lint $$m"; \
 		(cd $$m && go vet ./... && GOWORK=off go mod tidy -diff); \
 	done
+	@cd integration/consumer && GOWORK=off go vet ./... && GOWORK=off go mod tidy -diff
 	@if command -v staticcheck >/dev/null; then \
 		set -e; for m in $(MODULES); do (cd $$m && staticcheck ./...); done; \
 	else echo "# staticcheck is not installed: skipped"; fi
@@ -51,11 +52,12 @@ golden-update:
 	@set -e; for m in $(MODULES); do cd $(CURDIR)/$$m; for d in $$($(TESTED)); do \
 		if grep -q 'flag\.Bool("update"' $$d/*_test.go; then echo "# golden $$d"; go test $$d -update; fi; \
 	done; done
+	@cd integration/consumer && GOWORK=off go test . -update
 
 # A program outside the modules, and the golden list of what it pulls in.
 .PHONY: consumer
 consumer:
-	cd integration/consumer && GOWORK=off GOFLAGS=-mod=mod go test ./...
+	cd integration/consumer && GOWORK=off go test ./...
 
 .PHONY: clean
 clean:
