@@ -139,9 +139,9 @@ func (in *Inbox[Tx]) MarkProcessed(ctx context.Context, tx Tx, messageID, consum
 	return nil
 }
 
-// Purge deletes the records that have expired by now, in batches of
-// Options.PurgeBatch with a transaction each, and returns how many are gone,
-// beside the error that ended it, if any. Run it from time to time, in one
+// Purge deletes the records that have expired by now, in batches of at most
+// Options.PurgeBatch with a transaction each, until a batch finds none, and
+// returns how many are gone, beside the error that ended it, if any. Run it from time to time, in one
 // process; running it in several is harmless. Nothing depends on it but the
 // size of the table.
 func (in *Inbox[Tx]) Purge(ctx context.Context) (int, error) {
@@ -155,7 +155,7 @@ func (in *Inbox[Tx]) Purge(ctx context.Context) (int, error) {
 		if err != nil {
 			return total, fmt.Errorf("purge the inbox: %w", err)
 		}
-		if n < in.opts.PurgeBatch {
+		if n == 0 { // not n < PurgeBatch: a store may delete less at a time
 			return total, nil
 		}
 	}

@@ -186,8 +186,8 @@ func TestPurge(t *testing.T) {
 			time.Sleep(time.Hour)
 		}
 		fill()
-		if n, err := in.Purge(t.Context()); n != 25 || err != nil || fmt.Sprint(m.sizes) != "[10 10 5]" {
-			t.Errorf("purged %d in batches %v, error %v; want 25 in [10 10 5]", n, m.sizes, err)
+		if n, err := in.Purge(t.Context()); n != 25 || err != nil || fmt.Sprint(m.sizes) != "[10 10 5 0]" {
+			t.Errorf("purged %d in batches %v, error %v; want 25 in [10 10 5 0]", n, m.sizes, err)
 		}
 		fill()
 		m.sizes, m.fail = nil, errors.New("connection lost")
