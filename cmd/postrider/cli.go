@@ -31,7 +31,7 @@ const description = `Postrider delivers the messages that services write in thei
 
 Settings come from flags, then POSTRIDER_ environment variables, then the YAML file of --config: --max-attempts is POSTRIDER_MAX_ATTEMPTS and max_attempts.
 
-Exit status: 0 done, or stopped cleanly by a signal; 1 failed; 2 wrong command line or configuration; 3 the tables are missing, older or newer than this program.`
+Exit status: 0 done, or stopped cleanly by a signal; 1 failed; 2 wrong command line or configuration; 3 the tables are missing, older or newer than this program, or their routes differ from the settings.`
 
 // program is what a command works with.
 type program struct {

@@ -374,18 +374,18 @@ func TestBadServers(t *testing.T) {
 			db := migrated(t)
 			setVersion(t, db, "99")
 			return []string{"run", "--db", db.url, "--nats", nats}
-		}, 3, []string{"99", "newer"}},
-		{"tables older", func(t *testing.T) []string {
+		}, 3, []string{"99", "upgrade"}},
+		{"tables of no version", func(t *testing.T) []string {
 			db := migrated(t)
 			setVersion(t, db, "0")
 			return []string{"status", "--db", db.url}
-		}, 3, []string{"0", "migrate"}},
+		}, 3, []string{"postrider_meta", `"0"`, "repair"}},
 		{"no such database", func(t *testing.T) []string {
 			return []string{"status", "--db", postgres(t).url + "_missing"}
 		}, 1, []string{"_missing", "does not exist"}},
 		{"no such route", func(t *testing.T) []string {
 			return []string{"run", "--db", migrated(t).url, "--nats", nats, "--routes", "mail"}
-		}, 1, []string{"mail", "default"}},
+		}, 3, []string{"mail", "migrate"}},
 		{"no broker", func(t *testing.T) []string {
 			return []string{"run", "--db", migrated(t).url, "--nats", "nats://app:hunter2@127.0.0.1:1"}
 		}, 1, []string{"nats://127.0.0.1:1", "server runs"}},
