@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"runtime/debug"
 	"strings"
 
@@ -64,7 +65,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, environ [
 	var c cli
 	exited, status := false, 0
 	parser, err := kong.New(&c,
-		kong.Name("postrider"), kong.Description(description), kong.UsageOnError(),
+		kong.Name("postrider"), kong.Description(description),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Writers(stdout, stderr), kong.Vars{"version": version()},
 		kong.Exit(func(code int) { exited, status = true, code }))
@@ -77,12 +78,12 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, environ [
 		return status
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "postrider: %v\nRun \"postrider --help\".\n", err)
+		fmt.Fprintf(stderr, "postrider: %s\nRun \"postrider --help\".\n", message(err))
 		return exitUsage
 	}
 	p := &program{ctx: ctx, stdout: stdout, stderr: stderr, environ: environ, parsed: parsed}
 	if err := parsed.Run(p); err != nil {
-		fmt.Fprintln(stderr, "postrider:", oneLine(err))
+		fmt.Fprintln(stderr, "postrider:", message(err))
 		return exitCode(err)
 	}
 	return 0
@@ -101,16 +102,20 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// oneLine joins the lines of an error: drivers report each address they tried
-// on one of its own.
-func oneLine(err error) string {
+// password is what stands between user and host of a URL, in whatever text.
+var password = regexp.MustCompile(`(://[^\s/@:]*):\S*@`)
+
+// message is an error as people and logs get it: on one line, since drivers
+// report each address they tried on a line of its own, and without passwords
+// of URLs that somebody put where none belongs.
+func message(err error) string {
 	var parts []string
 	for line := range strings.Lines(err.Error()) {
 		if line = strings.TrimSpace(line); line != "" {
 			parts = append(parts, line)
 		}
 	}
-	return strings.Join(parts, " ")
+	return password.ReplaceAllString(strings.Join(parts, " "), "$1:xxxxx@")
 }
 
 func version() string {

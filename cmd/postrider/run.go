@@ -157,7 +157,12 @@ func (p *program) logger(s *settings) (*slog.Logger, error) {
 	if s.logLevel != "" && (!slices.Contains([]string{"debug", "info", "warn", "error"}, s.logLevel) || level.UnmarshalText([]byte(s.logLevel)) != nil) {
 		return nil, usagef("log_level is %q: use debug, info, warn or error", s.logLevel)
 	}
-	opts := &slog.HandlerOptions{Level: level}
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if err, ok := a.Value.Any().(error); ok {
+			a.Value = slog.StringValue(message(err))
+		}
+		return a
+	}}
 	switch s.logFormat {
 	case "", "text":
 		return slog.New(slog.NewTextHandler(p.stderr, opts)), nil
