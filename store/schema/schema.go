@@ -137,9 +137,9 @@ func (n Names) Qualified(e Engine, name string) string {
 
 // Expand replaces the placeholders of an SQL text: {name} by the qualified and
 // quoted name, {=name} by the quoted name alone (an index's name in its own
-// definition), {'name} by the qualified name as a string literal. Names are
-// lower-case letters and underscores; anything else in braces stays. The names
-// must be valid.
+// definition), {'name} by the qualified name as a string literal, {~name} by
+// the bare name as one. Names are lower-case letters and underscores; anything
+// else in braces stays. The names must be valid.
 func (n Names) Expand(e Engine, text string) string {
 	t := engines[e]
 	var b strings.Builder
@@ -153,13 +153,15 @@ func (n Names) Expand(e Engine, text string) string {
 			break
 		}
 		token := text[i+1 : i+j]
-		name := strings.TrimLeft(token, "='")
+		name := strings.TrimLeft(token, "='~")
 		b.WriteString(text[:i])
 		switch {
 		case name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") != "" || len(token)-len(name) > 1:
 			b.WriteString(text[i : i+j+1])
 		case token[0] == '=':
 			b.WriteString(t.open + n.Plain(name) + t.close)
+		case token[0] == '~':
+			b.WriteString("'" + n.Plain(name) + "'")
 		case token[0] == '\'':
 			b.WriteString("'" + n.Qualified(e, name) + "'")
 		default:

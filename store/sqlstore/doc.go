@@ -1,0 +1,44 @@
+// Package sqlstore keeps the outbox and the inbox in a relational database over
+// database/sql. It imports no driver: open the *sql.DB with one of your choice
+// and name the [Dialect] it speaks.
+//
+//	db, err := sql.Open("pgx", url)
+//	store, err := sqlstore.New(db, sqlstore.PostgreSQL, nil)
+//	err = store.Migrate(ctx) // or apply the output of Script yourself
+//
+// # Writing
+//
+// [Store.Enlist] writes through your own transaction, a [Tx]: commit publishes,
+// rollback leaves nothing. Take the lock that serialises an aggregate, usually
+// by updating its row, before you call it, or call it as the last statement
+// before the commit: the order of a key's messages is the order of their
+// inserts, and only a lock held to the commit makes that the order of the
+// commits as well. Optimistic version checks do as well, as the loser rolls
+// back.
+//
+// READ COMMITTED is what Enlist and the inbox are made for. They also work at
+// higher isolation levels, where the engine may end the transaction with a
+// serialization failure if the same id is written concurrently.
+//
+// # What belongs to whom
+//
+// The pools stay the caller's and are never closed. A Store is safe for
+// concurrent use; records it returns are the caller's. Every method takes
+// connections from the pool for the time of the call, except
+// [Store.LaneSession], which pins one until it is closed: a relay holds four.
+// Statements inside a caller's transaction use that transaction alone, with one
+// exception: the first time a route's name is met, the routes are read on
+// another connection. [Store.Migrate] and [Store.Check] do that beforehand.
+//
+// # Relays
+//
+// Lane statements run at READ COMMITTED, reads outside of any transaction.
+// Leases are judged by the database's clock alone. Statements of a relay's
+// session rely on settings of their connection (see [Store.LaneSession]) and so
+// want a direct or session-pooled connection, not a transaction pooler.
+//
+// # Time
+//
+// Instants are stored as microseconds since 1970 UTC in integer columns, so
+// that no session, driver or server time zone touches them.
+package sqlstore

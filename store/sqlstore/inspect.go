@@ -1,0 +1,94 @@
+package sqlstore
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// Inspect implements outbox.Inspector. All counts are exact: their cost grows
+// with the backlog, about a second for some millions of rows. The parts are
+// read one after another and need not fit together to the row.
+func (s *Store) Inspect(ctx context.Context, now time.Time) (o outbox.Overview, err error) {
+	t, err := s.loadRoutes(ctx)
+	if err != nil {
+		return o, err
+	}
+	err = s.read(ctx, "inspect", func(q querier) error {
+		o, err = s.inspect(ctx, q, now, t)
+		return err
+	})
+	return o, err
+}
+
+func (s *Store) inspect(ctx context.Context, q querier, now time.Time, t *routeTable) (o outbox.Overview, err error) {
+	m, err := s.meta(ctx, q)
+	if err != nil {
+		return o, err
+	}
+	o.Schema = m.version
+	var us int64
+	if err := queryRow(ctx, q, s.q.Now, nil, &us); err != nil {
+		return o, err
+	}
+	o.Now = time.UnixMicro(us).UTC()
+	for _, r := range t.list {
+		v := outbox.RouteOverview{Route: r}
+		first, last := int64(r.First), int64(r.First)+int64(r.Lanes())-1
+		if v.Pending, v.OldestPending, err = s.count(ctx, q, now, first, last); err != nil {
+			return o, err
+		}
+		if err := queryRow(ctx, q, s.q.CountAside, []any{first, last}, &v.Deferred); err != nil {
+			return o, err
+		}
+		if err := queryRow(ctx, q, s.q.CountParked, []any{first, last}, &v.ParkedKeys); err != nil {
+			return o, err
+		}
+		if v.Dead, err = s.countDead(ctx, q, r.Name); err != nil {
+			return o, err
+		}
+		o.Routes = append(o.Routes, v)
+	}
+	return o, s.inspectRelays(ctx, q, &o)
+}
+
+func (s *Store) inspectRelays(ctx context.Context, q querier, o *outbox.Overview) error {
+	at := map[outbox.ID]int{}
+	err := query(ctx, q, s.q.LiveRelays, nil, func(rows *sql.Rows) error {
+		var owner idColumn
+		var list textColumn
+		var expires, now int64
+		err := rows.Scan(&owner, &list, &expires, &now)
+		o.Relays = append(o.Relays, outbox.RelayOverview{Owner: owner.id, ExpiresIn: time.Duration(expires-now) * time.Microsecond})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(o.Relays, func(a, b outbox.RelayOverview) int { return bytes.Compare(a.Owner[:], b.Owner[:]) })
+	for i, r := range o.Relays {
+		at[r.Owner] = i
+	}
+	return query(ctx, q, s.q.LaneOwners, nil, func(rows *sql.Rows) error {
+		var n outbox.Lane
+		var owner idColumn
+		if err := rows.Scan(&n, &owner); err != nil {
+			return err
+		}
+		i, live := at[owner.id]
+		if !live {
+			return nil
+		}
+		o.Relays[i].Lanes++
+		for j, r := range o.Routes {
+			if n >= r.First && n < r.First+outbox.Lane(r.Lanes()) {
+				o.Routes[j].Held++
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,392 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// forgetAfter is how long the row of an owner that is gone is kept. Its lanes
+// have other owners by then.
+const forgetAfter = 7 * 24 * time.Hour
+
+// AcquireLanes implements outbox.LaneStore.
+//
+// It locks lanes in lane order, then windows, and judges every expiry by the
+// clock after the locks. Otherwise a renewal that began before the expiry and
+// committed after it, beside a take-over that saw the expiry, would make two
+// owners. What another call has locked is left for the next round, so that two
+// relays that take each other's lanes cannot block one another.
+func (h handle) AcquireLanes(ctx context.Context, r outbox.LaneRequest) (g outbox.LaneGrant, err error) {
+	switch {
+	case r.Owner == (outbox.ID{}):
+		return g, invalid("lane owner is zero: use outbox.NewID")
+	case r.TTL < time.Second:
+		return g, invalid("lane TTL %v is too short, limit 1 s", r.TTL)
+	case r.Want < 0:
+		return g, invalid("lanes wanted: %d is negative", r.Want)
+	}
+	a := acquisition{h: h, r: r}
+	for _, name := range r.Routes {
+		rt, err := h.s.route(ctx, name)
+		if err != nil {
+			return g, h.s.wrap("acquire lanes", err)
+		}
+		if !slices.ContainsFunc(a.routes, func(o outbox.Route) bool { return o.Name == rt.Name }) {
+			a.routes = append(a.routes, rt.Route)
+		}
+	}
+	err = h.write(ctx, "acquire lanes", func(q querier) error {
+		g, err = a.run(ctx, q)
+		return err
+	})
+	if err != nil {
+		return outbox.LaneGrant{}, err
+	}
+	return g, nil
+}
+
+// acquisition is one call of AcquireLanes.
+type acquisition struct {
+	h      handle
+	r      outbox.LaneRequest
+	routes []outbox.Route
+}
+
+// candidate is a lane that seemed free.
+type candidate struct {
+	lane   int64
+	old    idColumn // its owner, if it was not given back
+	window bool     // that one has a row in the table relays
+}
+
+// window is a row of the table relays.
+type window struct {
+	expires int64
+	ended   bool
+}
+
+func (a *acquisition) run(ctx context.Context, q querier) (g outbox.LaneGrant, err error) {
+	s, r := a.h.s, a.r
+	shares, held, err := a.shares(ctx, q)
+	if err != nil {
+		return g, err
+	}
+	release, err := a.lockReleases(ctx, q)
+	if err != nil {
+		return g, err
+	}
+	candidates, err := a.lockCandidates(ctx, q, shares, held, release)
+	if err != nil {
+		return g, err
+	}
+	own, err := a.lockOwn(ctx, q)
+	if err != nil {
+		return g, err
+	}
+	old, err := a.lockOld(ctx, q, candidates)
+	if err != nil {
+		return g, err
+	}
+	var now int64
+	if err := queryRow(ctx, q, s.q.Now, nil, &now); err != nil {
+		return g, err
+	}
+	if own != nil && (own.ended || own.expires <= now) {
+		return g, fmt.Errorf("owner %s: %w: take lanes again under a new owner id", r.Owner, outbox.ErrOwnerEnded)
+	}
+	expires, err := a.renew(ctx, q, own, now)
+	if err != nil {
+		return g, err
+	}
+	if len(release) > 0 {
+		w := s.d.rows(1)
+		for _, n := range release {
+			w.Int(n)
+		}
+		if _, err := q.ExecContext(ctx, s.q.ReleaseLanes, append(w.Args(), s.d.id(r.Owner))...); err != nil {
+			return g, err
+		}
+	}
+	if !r.End {
+		if err := a.take(ctx, q, candidates, old, now); err != nil {
+			return g, err
+		}
+	}
+	g = outbox.LaneGrant{Now: time.UnixMicro(now).UTC(), Shares: shares}
+	err = query(ctx, q, s.q.Leases, []any{s.d.id(r.Owner)}, func(rows *sql.Rows) error {
+		l := outbox.LaneLease{Owner: r.Owner, ExpiresIn: time.Duration(expires-now) * time.Microsecond}
+		unclean := 0
+		err := rows.Scan(&l.Lane, &l.Route, &l.Epoch, &l.Config, &unclean, &l.TriedTo)
+		l.Unclean = unclean != 0
+		g.Leases = append(g.Leases, l)
+		return err
+	})
+	return g, err
+}
+
+// shares counts the live relays of each route, the caller included, and the
+// lanes that the caller has.
+func (a *acquisition) shares(ctx context.Context, q querier) (shares []outbox.LaneShare, held []int, err error) {
+	s := a.h.s
+	for _, rt := range a.routes {
+		share := outbox.LaneShare{Route: rt.Name, Lanes: rt.Lanes()}
+		if !a.r.End {
+			share.Relays = 1
+		}
+		shares = append(shares, share)
+	}
+	held = make([]int, len(a.routes))
+	err = query(ctx, q, s.q.LiveRelays, nil, func(rows *sql.Rows) error {
+		var owner idColumn
+		var list textColumn
+		var expires, now int64
+		if err := rows.Scan(&owner, &list, &expires, &now); err != nil {
+			return err
+		}
+		if owner.id == a.r.Owner {
+			return nil
+		}
+		var names []string
+		if err := json.Unmarshal([]byte(list), &names); err != nil {
+			return fmt.Errorf("routes of relay %s: %w", owner.id, err)
+		}
+		for i := range shares {
+			if slices.Contains(names, shares[i].Route) {
+				shares[i].Relays++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	err = query(ctx, q, s.q.HeldLanes, []any{s.d.id(a.r.Owner)}, func(rows *sql.Rows) error {
+		var n outbox.Lane
+		err := rows.Scan(&n)
+		for i, rt := range a.routes {
+			if n >= rt.First && n < rt.First+outbox.Lane(rt.Lanes()) {
+				held[i]++
+			}
+		}
+		return err
+	})
+	return shares, held, err
+}
+
+func scanLanes(list *[]int64) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var n int64
+		err := rows.Scan(&n)
+		*list = append(*list, n)
+		return err
+	}
+}
+
+// lockReleases locks the lanes to give back, and returns those that the caller
+// still holds.
+func (a *acquisition) lockReleases(ctx context.Context, q querier) (lanes []int64, err error) {
+	s := a.h.s
+	if a.r.End {
+		err = query(ctx, q, s.q.LockOwned, []any{s.d.id(a.r.Owner)}, scanLanes(&lanes))
+		return lanes, err
+	}
+	if len(a.r.Release) == 0 {
+		return nil, nil
+	}
+	w := s.d.rows(2)
+	for _, l := range a.r.Release {
+		w.Int(int64(l.Lane))
+		w.Int(l.Epoch)
+	}
+	err = query(ctx, q, s.q.LockLanes, append(w.Args(), s.d.id(a.r.Owner)), scanLanes(&lanes))
+	return lanes, err
+}
+
+// lockCandidates locks up to Want lanes that seem free, never beyond the fair
+// share of their route.
+func (a *acquisition) lockCandidates(ctx context.Context, q querier, shares []outbox.LaneShare, held []int, release []int64) (list []candidate, err error) {
+	if a.r.End {
+		return nil, nil
+	}
+	for i, rt := range a.routes {
+		first, last := int64(rt.First), int64(rt.First)+int64(rt.Lanes())-1
+		have := held[i]
+		for _, n := range release {
+			if n >= first && n <= last {
+				have--
+			}
+		}
+		room := min(a.r.Want-len(list), shares[i].Fair()-have)
+		if room <= 0 {
+			continue
+		}
+		err := query(ctx, q, a.h.s.q.Candidates, []any{first, last, int64(room)}, func(rows *sql.Rows) error {
+			var c candidate
+			has := 0
+			err := rows.Scan(&c.lane, &c.old, &has)
+			c.window = has != 0
+			list = append(list, c)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func (a *acquisition) lockOwn(ctx context.Context, q querier) (own *window, err error) {
+	s := a.h.s
+	err = query(ctx, q, s.q.LockOwner, []any{s.d.id(a.r.Owner)}, func(rows *sql.Rows) error {
+		own = &window{}
+		ended := 0
+		err := rows.Scan(&own.expires, &ended)
+		own.ended = ended != 0
+		return err
+	})
+	return own, err
+}
+
+// lockOld locks the windows of the candidates' owners, as far as nobody else
+// has.
+func (a *acquisition) lockOld(ctx context.Context, q querier, list []candidate) (map[outbox.ID]window, error) {
+	s := a.h.s
+	old := map[outbox.ID]window{}
+	w := s.d.rows(1)
+	for _, c := range list {
+		if _, seen := old[c.old.id]; c.window && !seen {
+			old[c.old.id] = window{}
+			w.ID(c.old.id)
+		}
+	}
+	if len(old) == 0 {
+		return nil, nil
+	}
+	clear(old)
+	err := query(ctx, q, s.q.LockOwners, w.Args(), func(rows *sql.Rows) error {
+		var owner idColumn
+		var v window
+		ended := 0
+		err := rows.Scan(&owner, &v.expires, &ended)
+		v.ended = ended != 0
+		old[owner.id] = v
+		return err
+	})
+	return old, err
+}
+
+// renew writes the caller's window, which never gets shorter.
+func (a *acquisition) renew(ctx context.Context, q querier, own *window, now int64) (expires int64, err error) {
+	s := a.h.s
+	names := make([]string, len(a.routes))
+	for i, rt := range a.routes {
+		names[i] = rt.Name
+	}
+	list, err := json.Marshal(names)
+	if err != nil {
+		return 0, err
+	}
+	expires = now + a.r.TTL.Microseconds()
+	args := []any{s.d.id(a.r.Owner), expires, string(list), flag(a.r.End)}
+	if own != nil {
+		_, err = q.ExecContext(ctx, s.q.RenewRelay, args...)
+		return max(expires, own.expires), err
+	}
+	if _, err := q.ExecContext(ctx, s.q.ForgetRelays, now-forgetAfter.Microseconds()); err != nil {
+		return 0, err
+	}
+	_, err = q.ExecContext(ctx, s.q.AddRelay, args...)
+	return expires, err
+}
+
+// take makes the candidates the caller's whose old owner, if any, is locked and
+// has ended; it ends those that merely expired, so that a renewal that is
+// waiting for the lock finds a closed window.
+func (a *acquisition) take(ctx context.Context, q querier, list []candidate, old map[outbox.ID]window, now int64) error {
+	s := a.h.s
+	lanes, ends := s.d.rows(1), s.d.rows(1)
+	taken, ended := 0, map[outbox.ID]bool{}
+	for _, c := range list {
+		if c.window {
+			v, locked := old[c.old.id]
+			if !locked || !v.ended && v.expires > now {
+				continue
+			}
+			if !v.ended && !ended[c.old.id] {
+				ended[c.old.id] = true
+				ends.ID(c.old.id)
+			}
+		}
+		lanes.Int(c.lane)
+		taken++
+	}
+	if len(ended) > 0 {
+		if _, err := q.ExecContext(ctx, s.q.EndRelays, ends.Args()...); err != nil {
+			return err
+		}
+	}
+	if taken == 0 {
+		return nil
+	}
+	_, err := q.ExecContext(ctx, s.q.TakeLanes, append(lanes.Args(), s.d.id(a.r.Owner))...)
+	return err
+}
+
+// fence locks the lanes shared that owner holds under these epochs, and returns
+// them: nobody can acquire them before the transaction ends.
+func (s *Store) fence(ctx context.Context, q querier, owner outbox.ID, epochs map[outbox.Lane]int64) (map[outbox.Lane]bool, error) {
+	held := make(map[outbox.Lane]bool, len(epochs))
+	if len(epochs) == 0 || owner == (outbox.ID{}) {
+		return held, nil
+	}
+	lanes := make([]outbox.Lane, 0, len(epochs))
+	for n := range epochs {
+		lanes = append(lanes, n)
+	}
+	slices.Sort(lanes)
+	w := s.d.rows(2)
+	for _, n := range lanes {
+		w.Int(int64(n))
+		w.Int(epochs[n])
+	}
+	err := query(ctx, q, s.q.Fence, append(w.Args(), s.d.id(owner)), func(rows *sql.Rows) error {
+		var n outbox.Lane
+		err := rows.Scan(&n)
+		held[n] = true
+		return err
+	})
+	return held, err
+}
+
+// fenceLeases does the same for leases, which may have several owners.
+func (s *Store) fenceLeases(ctx context.Context, q querier, leases []outbox.LaneLease) (held []outbox.LaneLease, err error) {
+	owners := map[outbox.ID]map[outbox.Lane]int64{}
+	var order []outbox.ID
+	for _, l := range leases {
+		if owners[l.Owner] == nil {
+			owners[l.Owner] = map[outbox.Lane]int64{}
+			order = append(order, l.Owner)
+		}
+		owners[l.Owner][l.Lane] = l.Epoch
+	}
+	valid := map[outbox.ID]map[outbox.Lane]bool{}
+	for _, owner := range order {
+		if valid[owner], err = s.fence(ctx, q, owner, owners[owner]); err != nil {
+			return nil, err
+		}
+	}
+	done := map[outbox.Lane]bool{}
+	for _, l := range leases {
+		if valid[l.Owner][l.Lane] && owners[l.Owner][l.Lane] == l.Epoch && !done[l.Lane] {
+			done[l.Lane] = true
+			held = append(held, l)
+		}
+	}
+	return held, nil
+}

@@ -1,0 +1,315 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/schema"
+)
+
+// dispatchLanes is the dispatch mode of this program, kept in the table meta:
+// relays lease lanes. Another mode beside it would send rows twice.
+const dispatchLanes = "lanes"
+
+// Migrate brings the tables to this program's version, creating them (and the
+// schema) if need be, and adds the routes of Options.Routes that do not exist.
+// All of it is one transaction, and many processes may start at once: they
+// wait for each other. It needs the right to create tables only where there is
+// something to create.
+//
+// Errors: outbox.ErrSchema when the tables are newer than this program or have
+// another dispatch mode, or a route exists with other counts; nothing has
+// changed then.
+func (s *Store) Migrate(ctx context.Context) error {
+	steps, err := schema.Steps(s.d.engine, s.names)
+	if err != nil {
+		return invalid("%w", err)
+	}
+	err = s.conn(ctx, func(c *sql.Conn) error {
+		if before := s.d.beforeMigrate; before != nil {
+			if err := s.again(ctx, func() error { return before(ctx, c) }); err != nil {
+				return err
+			}
+		}
+		return s.again(ctx, func() error {
+			return s.transaction(ctx, c, func(q querier) error { return s.migrate(ctx, q, steps) })
+		})
+	})
+	if err != nil {
+		return s.wrap("migrate", err)
+	}
+	_, err = s.loadRoutes(ctx)
+	return err
+}
+
+func (s *Store) migrate(ctx context.Context, q querier, steps []schema.Step) error {
+	if s.q.Lock != "" {
+		// Two starters would both find no tables and one fail; the lock is let
+		// go with the transaction.
+		var ignored any
+		if err := queryRow(ctx, q, s.q.Lock, []any{s.lockNumber()}, &ignored); err != nil {
+			return err
+		}
+	}
+	m, err := s.meta(ctx, q)
+	if err != nil {
+		return err
+	}
+	if err := m.tooNew(s.place()); err != nil {
+		return err
+	}
+	if m.version > 0 {
+		// Before the first change: a refusal leaves everything as it was.
+		if err := s.checkRoutes(ctx, q, false); err != nil {
+			return err
+		}
+	}
+	if m.version == 0 && s.q.HasSchema != "" && s.names.Schema != "" {
+		var n int
+		if err := queryRow(ctx, q, s.q.HasSchema, []any{s.names.Schema}, &n); err != nil {
+			return err
+		}
+		// CREATE SCHEMA IF NOT EXISTS asks for a right on the database even
+		// where the schema exists.
+		if n == 0 {
+			if _, err := q.ExecContext(ctx, s.names.CreateSchema(s.d.engine)); err != nil {
+				return fmt.Errorf("create schema %q: have it created, or grant CREATE on the database: %w", s.names.Schema, err)
+			}
+		}
+	}
+	for _, step := range steps[m.version:] {
+		for _, stmt := range step.Statements {
+			if _, err := q.ExecContext(ctx, stmt); err != nil {
+				line, _, _ := strings.Cut(stmt, "\n")
+				return fmt.Errorf("%s, %q: the role needs the right to create tables, or apply the output of `postrider schema` as another one: %w", step.Name, line, err)
+			}
+		}
+	}
+	return s.addRoutes(ctx, q)
+}
+
+func (s *Store) lockNumber() int64 {
+	h := fnv.New64a()
+	h.Write([]byte("postrider\x00" + s.names.Schema + "\x00" + s.names.Plain("")))
+	return int64(h.Sum64())
+}
+
+// meta is what the tables say of themselves; version 0 means that there are
+// none.
+type meta struct {
+	version  int
+	dispatch string
+}
+
+func (s *Store) meta(ctx context.Context, q querier) (m meta, err error) {
+	var n int
+	if err := queryRow(ctx, q, s.q.HasMeta, nil, &n); err != nil || n == 0 {
+		return m, err
+	}
+	err = query(ctx, q, s.q.Meta, nil, func(rows *sql.Rows) error {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return err
+		}
+		switch name {
+		case "schema":
+			v, err := strconv.Atoi(value)
+			if err != nil || v < 1 {
+				return fmt.Errorf("%w: the version in table %s is %.40q: repair it", outbox.ErrSchema, s.names.Plain("meta"), value)
+			}
+			m.version = v
+		case "dispatch":
+			m.dispatch = value
+		}
+		return nil
+	})
+	if err == nil && m.version == 0 {
+		err = fmt.Errorf("%w: table %s has no version: it is not Postrider's, or damaged: use another prefix", outbox.ErrSchema, s.names.Plain("meta"))
+	}
+	return m, err
+}
+
+func (m meta) tooNew(place string) error {
+	switch {
+	case m.version > schema.Version:
+		return fmt.Errorf("%w: the tables (%s) have version %d, this program knows %d: upgrade the program", outbox.ErrSchema, place, m.version, schema.Version)
+	case m.version > 0 && m.dispatch != dispatchLanes:
+		return fmt.Errorf("%w: the tables (%s) are dispatched by %q, this program by %q: use a program or prefix of the same mode", outbox.ErrSchema, place, m.dispatch, dispatchLanes)
+	}
+	return nil
+}
+
+// Check reports whether the tables and routes are those that this program
+// needs, and reads the routes. It changes nothing. A missing, older or newer
+// schema, a missing route and one with other counts are outbox.ErrSchema with
+// the remedy in the text.
+func (s *Store) Check(ctx context.Context) error {
+	err := s.read(ctx, "check schema", func(q querier) error {
+		m, err := s.meta(ctx, q)
+		if err != nil {
+			return err
+		}
+		switch {
+		case m.version == 0:
+			return fmt.Errorf("%w: there are no tables (%s): run `postrider migrate` or Store.Migrate", outbox.ErrSchema, s.place())
+		case m.version < schema.Version:
+			return fmt.Errorf("%w: the tables (%s) have version %d, this program needs %d: run `postrider migrate` or Store.Migrate", outbox.ErrSchema, s.place(), m.version, schema.Version)
+		}
+		if err := m.tooNew(s.place()); err != nil {
+			return err
+		}
+		return s.checkRoutes(ctx, q, true)
+	})
+	if err != nil {
+		return err
+	}
+	_, err = s.loadRoutes(ctx)
+	return err
+}
+
+// checkRoutes compares the configured routes with the stored ones.
+func (s *Store) checkRoutes(ctx context.Context, q querier, all bool) error {
+	stored, err := s.storedRoutes(ctx, q)
+	if err != nil {
+		return err
+	}
+	byName := map[string]outbox.Route{}
+	for _, r := range stored {
+		byName[r.Name] = r
+	}
+	for _, want := range s.opts.Routes {
+		have, ok := byName[want.Name]
+		switch {
+		case !ok && all:
+			return fmt.Errorf("%w: there is no route %q: run `postrider migrate` or Store.Migrate", outbox.ErrSchema, want.Name)
+		case !ok:
+		case want.Ordered != 0 && want.Ordered != have.Ordered || want.Unordered != 0 && want.Unordered != have.Unordered:
+			return fmt.Errorf("%w: route %q has %d ordered and %d unordered lanes in the database, %d and %d in the configuration: the counts are fixed once a route exists; configure the stored ones, or move to a new route",
+				outbox.ErrSchema, want.Name, have.Ordered, have.Unordered, orDefault(want.Ordered, have.Ordered), orDefault(want.Unordered, have.Unordered))
+		}
+	}
+	if all && len(stored) == 0 {
+		return fmt.Errorf("%w: there is no route: run `postrider migrate` or Store.Migrate", outbox.ErrSchema)
+	}
+	return nil
+}
+
+func orDefault(n, otherwise int) int {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
+
+func (s *Store) storedRoutes(ctx context.Context, q querier) (list []outbox.Route, err error) {
+	err = query(ctx, q, s.q.Routes, nil, func(rows *sql.Rows) error {
+		var r outbox.Route
+		err := rows.Scan(&r.Name, &r.First, &r.Ordered, &r.Unordered)
+		list = append(list, r)
+		return err
+	})
+	return list, err
+}
+
+func (s *Store) addRoutes(ctx context.Context, q querier) error {
+	stored, err := s.storedRoutes(ctx, q)
+	if err != nil {
+		return err
+	}
+	for _, r := range missingRoutes(s.opts.Routes, stored) {
+		if _, err := q.ExecContext(ctx, s.q.AddRoute, r.Name, int64(r.First), int64(r.Ordered), int64(r.Unordered)); err != nil {
+			return err
+		}
+		lanes, marks := s.d.rows(2), s.d.rows(1)
+		for i := range r.Lanes() {
+			lanes.Int(int64(r.First) + int64(i))
+			lanes.Int(flag(i < r.Ordered))
+			marks.Int(int64(r.First) + int64(i))
+		}
+		if _, err := q.ExecContext(ctx, s.q.AddLanes, append(lanes.Args(), r.Name)...); err != nil {
+			return err
+		}
+		if _, err := q.ExecContext(ctx, s.q.AddMarks, marks.Args()...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// missingRoutes are the routes to create, with their first lanes: stored lanes
+// count on over all routes.
+func missingRoutes(want, stored []outbox.Route) (missing []outbox.Route) {
+	first := outbox.Lane(1)
+	known := map[string]bool{}
+	for _, r := range stored {
+		known[r.Name] = true
+		first = max(first, r.First+outbox.Lane(r.Lanes()))
+	}
+	if len(want) == 0 && len(stored) == 0 {
+		want = []outbox.Route{{Name: "default"}}
+	}
+	for _, r := range want {
+		if known[r.Name] {
+			continue
+		}
+		r.Ordered, r.Unordered = orDefault(r.Ordered, 16), orDefault(r.Unordered, 8)
+		r.First = first
+		first += outbox.Lane(r.Lanes())
+		missing = append(missing, r)
+	}
+	return missing
+}
+
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Script is the DDL for an empty database, with the routes of opts, as Migrate
+// would leave it: for deployment tooling that applies SQL itself. opts may be
+// nil. Errors are outbox.ErrInvalidArgument.
+func Script(d *Dialect, opts *Options) (string, error) {
+	if d == nil {
+		return "", invalid("the dialect is nil: use sqlstore.PostgreSQL or sqlstore.SQLite")
+	}
+	o := opts.withDefaults()
+	if err := o.validate(d); err != nil {
+		return "", err
+	}
+	text, err := schema.Script(d.engine, o.names())
+	if err != nil {
+		return "", invalid("%w", err)
+	}
+	var b strings.Builder
+	b.WriteString(text)
+	for _, r := range missingRoutes(o.Routes, nil) {
+		name := "'" + strings.ReplaceAll(r.Name, "'", "''") + "'"
+		table := func(t string) string { return o.names().Qualified(d.engine, t) }
+		fmt.Fprintf(&b, "\nINSERT INTO %s (name, first_lane, ordered_lanes, unordered_lanes) VALUES (%s, %d, %d, %d);\n",
+			table("routes"), name, r.First, r.Ordered, r.Unordered)
+		fmt.Fprintf(&b, "\nINSERT INTO %s (lane, is_ordered, route) VALUES", table("lanes"))
+		for i := range r.Lanes() {
+			fmt.Fprintf(&b, "%s\n    (%d, %d, %s)", comma(i), int(r.First)+i, flag(i < r.Ordered), name)
+		}
+		fmt.Fprintf(&b, ";\n\nINSERT INTO %s (lane) VALUES", table("lane_marks"))
+		for i := range r.Lanes() {
+			fmt.Fprintf(&b, "%s (%d)", comma(i), int(r.First)+i)
+		}
+		b.WriteString(";\n")
+	}
+	return b.String(), nil
+}
+
+func comma(i int) string {
+	if i == 0 {
+		return ""
+	}
+	return ","
+}

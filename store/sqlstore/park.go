@@ -1,0 +1,266 @@
+package sqlstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// parkedKey is a row of the table parked_keys.
+type parkedKey struct {
+	outbox.ParkedKey
+	hash int64
+}
+
+func (s *Store) parkedKeys(ctx context.Context, q querier) (keys []parkedKey, err error) {
+	err = query(ctx, q, s.q.Parked, nil, func(rows *sql.Rows) error {
+		var k parkedKey
+		var key bytesColumn
+		var by, why textColumn
+		var unparking int
+		var at sql.NullInt64
+		if err := rows.Scan(&k.Lane, &k.hash, &key, &unparking, &by, &at, &why); err != nil {
+			return err
+		}
+		k.Key, k.Unparking, k.By, k.Why, k.At = key, unparking != 0, string(by), string(why), instant(at)
+		keys = append(keys, k)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(keys, func(a, b parkedKey) int {
+		return cmp.Or(cmp.Compare(a.Lane, b.Lane), bytes.Compare(a.Key, b.Key))
+	})
+	return keys, nil
+}
+
+// ParkedKeys implements outbox.Parker. Keys come by lane and key.
+func (s *Store) ParkedKeys(ctx context.Context, lanes []outbox.Lane) (keys []outbox.ParkedKey, err error) {
+	t, err := s.knownRoutes(ctx)
+	if err != nil {
+		return nil, s.wrap("list parked keys", err)
+	}
+	err = s.read(ctx, "list parked keys", func(q querier) error {
+		keys = nil
+		found, err := s.parkedKeys(ctx, q)
+		for _, k := range found {
+			if lanes == nil || slices.Contains(lanes, k.Lane) {
+				r, _ := t.at(k.Lane)
+				k.Route = r.Name
+				keys = append(keys, k.ParkedKey)
+			}
+		}
+		return err
+	})
+	return keys, err
+}
+
+// keyLane is the lane of a route's key.
+func (s *Store) keyLane(ctx context.Context, what, route string, key []byte) (int64, error) {
+	if len(key) == 0 || len(key) > outbox.MaxKey {
+		return 0, invalid("key has %d bytes, limit 1 to %d: rows without a key cannot be parked", len(key), outbox.MaxKey)
+	}
+	r, err := s.route(ctx, route)
+	if err != nil {
+		return 0, s.wrap(what, err)
+	}
+	return int64(outbox.LaneOf(r.Route, outbox.ID{}, key)), nil
+}
+
+// errNothing ends a transaction that has found nothing to do.
+var errNothing = errors.New("nothing to do")
+
+// command runs an operator's change of one key, which raises the config version
+// of its lane. The lane comes first: who settles holds it shared while it
+// parks a key.
+func (s *Store) command(ctx context.Context, what string, lane int64, change func(querier) (int64, error), by, detail string) (bool, error) {
+	err := s.write(ctx, what+" key", func(q querier) error {
+		w := s.d.rows(1)
+		w.Int(lane)
+		if _, err := q.ExecContext(ctx, s.q.RaiseConfig, w.Args()...); err != nil {
+			return err
+		}
+		n, err := change(q)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return errNothing
+		}
+		return s.audit(ctx, q, by, what, n, detail)
+	})
+	if errors.Is(err, errNothing) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (s *Store) audit(ctx context.Context, q querier, by, what string, n int64, detail string) error {
+	_, err := q.ExecContext(ctx, s.q.Audit, outbox.CleanReason(by), what, n, outbox.CleanReason(detail))
+	return err
+}
+
+// ParkKey implements outbox.Parker.
+func (s *Store) ParkKey(ctx context.Context, k outbox.ParkedKey) (bool, error) {
+	lane, err := s.keyLane(ctx, "park key", k.Route, k.Key)
+	if err != nil {
+		return false, err
+	}
+	return s.command(ctx, "park", lane, func(q querier) (int64, error) {
+		w := s.d.rows(4)
+		w.Int(lane)
+		w.Int(outbox.KeyHash(k.Key))
+		w.Bytes(k.Key)
+		w.Text(outbox.CleanReason(k.Why))
+		return exec(ctx, q, s.q.Park, append(w.Args(), outbox.CleanReason(k.By))...)
+	}, k.By, outbox.CleanReason(string(k.Key))+": "+k.Why)
+}
+
+// UnparkKey implements outbox.Parker. A key that is on its way back already is
+// not parked.
+func (s *Store) UnparkKey(ctx context.Context, route string, key []byte, by string) (bool, error) {
+	lane, err := s.keyLane(ctx, "unpark key", route, key)
+	if err != nil {
+		return false, err
+	}
+	return s.command(ctx, "unpark", lane, func(q querier) (int64, error) {
+		return exec(ctx, q, s.q.Unpark, lane, outbox.KeyHash(key), key)
+	}, by, outbox.CleanReason(string(key)))
+}
+
+// MoveParked implements outbox.LaneParker.
+func (h handle) MoveParked(ctx context.Context, leases []outbox.LaneLease, limit int) (moved int, done []outbox.ParkedKey, err error) {
+	if limit < 1 {
+		return 0, nil, invalid("limit of rows to move: %d is not positive", limit)
+	}
+	if len(leases) == 0 {
+		return 0, nil, nil
+	}
+	err = h.write(ctx, "move parked rows", func(q querier) error {
+		moved, done, err = h.s.moveParked(ctx, q, leases, limit)
+		return err
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	return moved, done, nil
+}
+
+func (s *Store) moveParked(ctx context.Context, q querier, leases []outbox.LaneLease, limit int) (moved int, done []outbox.ParkedKey, err error) {
+	held, err := s.fenceLeases(ctx, q, leases)
+	if err != nil || len(held) == 0 {
+		return 0, nil, err
+	}
+	all, err := s.parkedKeys(ctx, q)
+	if err != nil {
+		return 0, nil, err
+	}
+	var parked, unparking []parkedKey
+	for _, k := range all {
+		i := slices.IndexFunc(held, func(l outbox.LaneLease) bool { return l.Lane == k.Lane })
+		if i < 0 {
+			continue
+		}
+		k.Route = held[i].Route
+		if k.Unparking {
+			unparking = append(unparking, k)
+		} else {
+			parked = append(parked, k)
+		}
+	}
+	rows, err := s.rowsOfKeys(ctx, q, s.q.ParkedRows, parked, limit)
+	if err != nil {
+		return 0, nil, err
+	}
+	if moved, err = s.deferRows(ctx, q, rows, true); err != nil {
+		return 0, nil, err
+	}
+	rows, err = s.rowsOfKeys(ctx, q, s.q.AsideRows, unparking, limit-moved)
+	if err != nil {
+		return 0, nil, err
+	}
+	for part := range slices.Chunk(rows, chunkRows) {
+		if _, err := q.ExecContext(ctx, s.q.Return, s.places(part)...); err != nil {
+			return 0, nil, err
+		}
+	}
+	if err := s.drop(ctx, q, s.q.DropDeferred, rows); err != nil {
+		return 0, nil, err
+	}
+	moved += len(rows)
+	if done, err = s.lift(ctx, q, unparking); err != nil || moved == limit {
+		return moved, done, err
+	}
+	w := s.d.rows(2)
+	for _, l := range held {
+		w.Int(int64(l.Lane))
+		w.Int(l.Config)
+	}
+	_, err = q.ExecContext(ctx, s.q.SeenConfig, w.Args()...)
+	return moved, done, err
+}
+
+// rowsOfKeys finds up to limit rows of the keys, in the order of their lanes
+// and positions.
+func (s *Store) rowsOfKeys(ctx context.Context, q querier, text string, keys []parkedKey, limit int) (rows []place, err error) {
+	for part := range slices.Chunk(keys, chunkRows) {
+		if len(rows) >= limit {
+			break
+		}
+		err := query(ctx, q, text, append(s.keyRows(part), int64(limit-len(rows))), func(sr *sql.Rows) error {
+			var p place
+			var pos int64
+			var id idColumn
+			err := sr.Scan(&p.lane, &pos, &id)
+			p.id = id.id
+			rows = append(rows, p)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+func (s *Store) keyRows(keys []parkedKey) []any {
+	w := s.d.rows(3)
+	for _, k := range keys {
+		w.Int(int64(k.Lane))
+		w.Int(k.hash)
+		w.Bytes(k.Key)
+	}
+	return w.Args()
+}
+
+// lift ends the parking of the keys whose last row is back.
+func (s *Store) lift(ctx context.Context, q querier, keys []parkedKey) (done []outbox.ParkedKey, err error) {
+	lifted := map[spot]map[string]bool{}
+	for part := range slices.Chunk(keys, chunkRows) {
+		err := query(ctx, q, s.q.Lift, s.keyRows(part), func(rows *sql.Rows) error {
+			var at spot
+			var key bytesColumn
+			err := rows.Scan(&at.lane, &key)
+			if lifted[at] == nil {
+				lifted[at] = map[string]bool{}
+			}
+			lifted[at][string(key)] = true
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, k := range keys {
+		if lifted[spot{lane: int64(k.Lane)}][string(k.Key)] {
+			done = append(done, k.ParkedKey)
+		}
+	}
+	return done, nil
+}

@@ -1,0 +1,144 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"math"
+	"sort"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// ReadLanes implements outbox.LaneStore with one statement. Each key of a read
+// that names keys counts as a read of its own; fewer slots than reads, a lane
+// that does not exist and an empty key are outbox.ErrInvalidArgument.
+func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneRow) (n int, err error) {
+	ranges, keyed := 0, false
+	for _, rd := range reads {
+		ranges += max(1, len(rd.Keys))
+		keyed = keyed || len(rd.Keys) > 0
+	}
+	if ranges == 0 {
+		return 0, nil
+	}
+	limit := outbox.LaneLimit(len(dst), ranges)
+	if limit == 0 {
+		return 0, invalid("%d slots for %d reads: give each read one at least", len(dst), ranges)
+	}
+	if err := h.s.checkLanes(ctx, reads); err != nil {
+		return 0, err
+	}
+	texts, columns := &h.s.q.ReadRanges, 3
+	if keyed {
+		texts, columns = &h.s.q.ReadKeys, 5
+	}
+	text, _ := texts.at(limit)
+	w := h.s.d.rows(columns)
+	at := make([]int, 0, ranges) // which read a row of the parameter belongs to
+	for i, rd := range reads {
+		upTo := rd.UpTo
+		if upTo == 0 {
+			upTo = math.MaxInt64
+		}
+		for j := range max(1, len(rd.Keys)) {
+			at = append(at, i)
+			w.Int(int64(rd.Lane))
+			w.Int(rd.After)
+			w.Int(upTo)
+			switch {
+			case !keyed:
+			case len(rd.Keys) == 0:
+				w.Null()
+				w.Null()
+			default:
+				if len(rd.Keys[j]) == 0 {
+					return 0, invalid("read %d of lane %d has an empty key: name keys of rows", i, rd.Lane)
+				}
+				w.Int(outbox.KeyHash(rd.Keys[j]))
+				w.Bytes(rd.Keys[j])
+			}
+		}
+	}
+	args := w.Args()
+	sorted := byRead{rows: dst}
+	err = h.read(ctx, "read lanes", func(q querier) error {
+		n = 0
+		sorted.at = sorted.at[:0]
+		var r row
+		var ord, claimed int64
+		var prev sql.NullInt64
+		into := r.dest([]any{&ord}, &claimed, &prev)
+		return query(ctx, q, text, args, func(sr *sql.Rows) error {
+			if err := sr.Scan(into...); err != nil {
+				return err
+			}
+			dst[n] = r.laneRow()
+			dst[n].Claimed = claimed != 0
+			dst[n].KeyPrev = prev.Int64
+			sorted.at = append(sorted.at, at[ord-1])
+			n++
+			return nil
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	// The statements return this order, but no engine promises it.
+	sorted.rows = dst[:n]
+	if !sort.IsSorted(sorted) {
+		sort.Stable(sorted)
+	}
+	return n, nil
+}
+
+func (r *row) laneRow() outbox.LaneRow {
+	rec, err := r.record()
+	return outbox.LaneRow{Lane: outbox.Lane(r.lane), Pos: r.pos, Record: rec, RetryAt: instant(r.retryAt), Err: err}
+}
+
+// checkLanes refuses lanes that do not exist: a read of one would look like a
+// lane without rows.
+func (s *Store) checkLanes(ctx context.Context, reads []outbox.LaneRead) error {
+	t, err := s.knownRoutes(ctx)
+	if err != nil {
+		return s.wrap("read lanes", err)
+	}
+	for fresh := false; ; fresh = true {
+		unknown := outbox.Lane(0)
+		found := false
+		for _, rd := range reads {
+			if _, ok := t.at(rd.Lane); !ok {
+				unknown, found = rd.Lane, true
+				break
+			}
+		}
+		switch {
+		case !found:
+			return nil
+		case fresh:
+			return invalid("lane %d does not exist: read lanes of a lease", unknown)
+		}
+		if t, err = s.freshRoutes(ctx); err != nil {
+			return s.wrap("read lanes", err)
+		}
+	}
+}
+
+// byRead sorts rows by the read they belong to, then by position.
+type byRead struct {
+	at   []int
+	rows []outbox.LaneRow
+}
+
+func (b byRead) Len() int { return len(b.rows) }
+func (b byRead) Less(i, j int) bool {
+	if b.at[i] != b.at[j] {
+		return b.at[i] < b.at[j]
+	}
+	return b.rows[i].Pos < b.rows[j].Pos
+}
+
+func (b byRead) Swap(i, j int) {
+	b.at[i], b.at[j] = b.at[j], b.at[i]
+	b.rows[i], b.rows[j] = b.rows[j], b.rows[i]
+}

@@ -1,0 +1,168 @@
+package sqlstore
+
+import (
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// Columns are scanned by types of our own: drivers lend their buffers and
+// differ in whether they hand over text or bytes.
+
+// idColumn takes 16 bytes or the text of a UUID.
+type idColumn struct {
+	id    outbox.ID
+	valid bool
+}
+
+func (c *idColumn) Scan(src any) error {
+	c.valid = src != nil
+	switch v := src.(type) {
+	case nil:
+		c.id = outbox.ID{}
+		return nil
+	case []byte:
+		if len(v) == len(c.id) {
+			copy(c.id[:], v)
+			return nil
+		}
+		return c.id.UnmarshalText(v)
+	case string:
+		return c.id.UnmarshalText([]byte(v))
+	case [16]byte:
+		c.id = v
+		return nil
+	}
+	return fmt.Errorf("column holds a %T, not an id", src)
+}
+
+// bytesColumn copies; NULL is nil, and no bytes are empty but not nil.
+type bytesColumn []byte
+
+func (c *bytesColumn) Scan(src any) error {
+	switch v := src.(type) {
+	case nil:
+		*c = nil
+	case []byte:
+		*c = append(make([]byte, 0, len(v)), v...)
+	case string:
+		*c = append(make([]byte, 0, len(v)), v...)
+	default:
+		return fmt.Errorf("column holds a %T, not bytes", src)
+	}
+	return nil
+}
+
+// textColumn: NULL is "".
+type textColumn string
+
+func (c *textColumn) Scan(src any) error {
+	switch v := src.(type) {
+	case nil:
+		*c = ""
+	case string:
+		*c = textColumn(v)
+	case []byte:
+		*c = textColumn(v)
+	default:
+		return fmt.Errorf("column holds a %T, not text", src)
+	}
+	return nil
+}
+
+// row is one message as it is read: the columns of {row}.
+type row struct {
+	pos, lane                               int64
+	id                                      idColumn
+	keyHash                                 sql.NullInt64
+	key, headers, body, extensions          bytesColumn
+	transport, kind, destination, content   textColumn
+	tenant, source, subject, dataschema     textColumn
+	correlation, causation, parent, tracing textColumn
+	lastError                               textColumn
+	deliverAt, createdAt, ceTime, retryAt   sql.NullInt64
+	envelope, attempts                      int64
+}
+
+// dest are the scan targets, followed by those of further columns.
+func (r *row) dest(before []any, after ...any) []any {
+	dst := append(before, &r.pos, &r.lane, &r.id, &r.keyHash, &r.key, &r.transport, &r.kind, &r.destination, &r.content, &r.headers, &r.body,
+		&r.deliverAt, &r.createdAt, &r.tenant, &r.envelope, &r.source, &r.subject, &r.ceTime, &r.dataschema, &r.extensions,
+		&r.correlation, &r.causation, &r.parent, &r.tracing, &r.attempts, &r.lastError, &r.retryAt)
+	return append(dst, after...)
+}
+
+func instant(us sql.NullInt64) time.Time {
+	if !us.Valid {
+		return time.Time{}
+	}
+	return time.UnixMicro(us.Int64).UTC()
+}
+
+// nullTime is NULL for the zero time.
+func nullTime(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UnixMicro()
+}
+
+// ceiling is an expiry as it is stored: never earlier than t.
+func ceiling(t time.Time) int64 { return outbox.RoundUp(t).UnixMicro() }
+
+// record decodes the row as far as it can be decoded. The bytes are the
+// record's from now on.
+func (r *row) record() (outbox.Record, error) {
+	rec := outbox.Record{
+		ID:        r.id.id,
+		Transport: string(r.transport),
+		Type:      string(r.kind),
+		CreatedAt: instant(r.createdAt),
+		Attempts:  int(r.attempts),
+		LastError: string(r.lastError),
+		TenantID:  string(r.tenant),
+		Message: outbox.Message{
+			Destination: string(r.destination),
+			ContentType: string(r.content),
+			Body:        r.body,
+			Key:         r.key,
+			DeliverAt:   instant(r.deliverAt),
+			Envelope:    outbox.Envelope(r.envelope),
+			Event: outbox.Event{
+				Source: string(r.source), Subject: string(r.subject), DataSchema: string(r.dataschema), Time: instant(r.ceTime),
+			},
+			Context: outbox.ContextFields{
+				CorrelationID: string(r.correlation), CausationID: string(r.causation),
+				TraceParent: string(r.parent), TraceState: string(r.tracing),
+			},
+		},
+	}
+	if r.key != nil {
+		rec.Lane = outbox.Lane(r.lane)
+	}
+	return rec, r.decode(&rec)
+}
+
+// decode checks what other programs may have written.
+func (r *row) decode(rec *outbox.Record) (err error) {
+	m := &rec.Message
+	if m.Headers, err = outbox.DecodeHeaders(r.headers); err != nil {
+		return err
+	}
+	if m.Event.Extensions, err = outbox.DecodeExtensions(r.extensions); err != nil {
+		return err
+	}
+	switch {
+	case r.envelope < 0 || r.envelope > int64(outbox.Raw):
+		return fmt.Errorf("stored envelope %d is unknown to this program: upgrade it or repair the row", r.envelope)
+	case r.transport == "" || r.kind == "" || r.destination == "":
+		return fmt.Errorf("stored transport, type or destination is empty: repair the row")
+	case (r.key != nil) != r.keyHash.Valid:
+		return fmt.Errorf("stored key_hash and ordering_key are not both NULL or both set: repair the row")
+	case r.key != nil && outbox.KeyHash(r.key) != r.keyHash.Int64:
+		return fmt.Errorf("stored key_hash %d is not the hash of the ordering key, %d: repair the row", r.keyHash.Int64, outbox.KeyHash(r.key))
+	}
+	return nil
+}

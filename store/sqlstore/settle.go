@@ -1,0 +1,495 @@
+package sqlstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// place names a row by its lane and id.
+type place struct {
+	lane int64
+	id   outbox.ID
+}
+
+// spot names a row by its lane and position.
+type spot struct{ lane, pos int64 }
+
+// SettleLanes implements outbox.LaneStore. A row that was moved aside while its
+// message was in flight, because its key was parked, is found there. Parking a
+// row without a key makes it a dead letter.
+//
+// Accepted rows alone cost one statement per 1,000; other outcomes take a
+// transaction of some more.
+func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []outbox.SettleResult, err error) {
+	if r.Owner == (outbox.ID{}) {
+		return nil, invalid("owner of the settlements is zero")
+	}
+	accepted := true
+	for i := range r.Settlements {
+		switch t := &r.Settlements[i]; {
+		case t.ID == (outbox.ID{}):
+			return nil, invalid("settlement %d has a zero id", i)
+		case t.Outcome < outbox.SettleAccepted || t.Outcome > outbox.SettlePark:
+			return nil, invalid("settlement %d of %s: outcome %d is unknown", i, t.ID, t.Outcome)
+		case t.Outcome != outbox.SettleAccepted && t.Reason == "":
+			return nil, invalid("settlement %d of %s: a reason is required: say what went wrong", i, t.ID)
+		default:
+			accepted = accepted && t.Outcome == outbox.SettleAccepted
+		}
+	}
+	if len(r.Settlements) == 0 && len(r.TriedTo) == 0 {
+		return nil, nil
+	}
+	small := len(r.Settlements) <= chunkRows && len(r.TriedTo) <= chunkRows
+	switch {
+	case accepted && small && len(r.TriedTo) == 0:
+		err = h.read(ctx, "settle", func(q querier) error {
+			res = make([]outbox.SettleResult, len(r.Settlements))
+			return h.s.accept(ctx, q, &r, res, h.s.q.Settle, nil)
+		})
+	case accepted && small && h.s.q.SettleMarked != "":
+		m := h.s.d.rows(3)
+		for _, t := range r.TriedTo {
+			m.Int(int64(t.Lane))
+			m.Int(t.Epoch)
+			m.Int(t.Pos)
+		}
+		err = h.read(ctx, "settle", func(q querier) error {
+			res = make([]outbox.SettleResult, len(r.Settlements))
+			return h.s.accept(ctx, q, &r, res, h.s.q.SettleMarked, append(m.Args(), h.s.d.id(r.Owner)))
+		})
+	default:
+		err = h.write(ctx, "settle", func(q querier) error {
+			res = make([]outbox.SettleResult, len(r.Settlements))
+			return h.s.settle(ctx, q, &r, res)
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// byPlace orders the settlements with one of these outcomes as their rows lie,
+// so that two calls that delete the same rows cannot block one another.
+func byPlace(list []outbox.Settlement, want func(outbox.SettleOutcome) bool) []int {
+	var order []int
+	for i := range list {
+		if want(list[i].Outcome) {
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(list[a].Lane, list[b].Lane), cmp.Compare(list[a].Pos, list[b].Pos))
+	})
+	return order
+}
+
+// accept deletes the rows of all accepted settlements with text, whose further
+// arguments are more.
+func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, res []outbox.SettleResult, text string, more []any) error {
+	order := byPlace(r.Settlements, func(o outbox.SettleOutcome) bool { return o == outbox.SettleAccepted })
+	for len(order) > 0 || more != nil {
+		part := order[:min(len(order), chunkRows)]
+		order = order[len(part):]
+		w := s.d.rows(3)
+		for _, i := range part {
+			t := &r.Settlements[i]
+			w.Int(int64(t.Lane))
+			w.Int(t.Pos)
+			w.ID(t.ID)
+			res[i] = outbox.Gone
+		}
+		deleted := make(map[spot]bool, len(part))
+		err := query(ctx, q, text, append(w.Args(), more...), func(rows *sql.Rows) error {
+			var at spot
+			err := rows.Scan(&at.lane, &at.pos)
+			deleted[at] = true
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		more = nil
+		var missing []int
+		for _, i := range part {
+			if deleted[spot{int64(r.Settlements[i].Lane), r.Settlements[i].Pos}] {
+				res[i] = outbox.Settled
+			} else {
+				missing = append(missing, i)
+			}
+		}
+		if len(missing) == 0 {
+			continue
+		}
+		aside, err := s.find(ctx, q, s.q.FindDeferred, r.Settlements, missing)
+		if err != nil {
+			return err
+		}
+		var places []place
+		for _, i := range missing {
+			t := &r.Settlements[i]
+			if aside[t.ID] != nil {
+				places = append(places, place{int64(t.Lane), t.ID})
+				res[i] = outbox.Settled
+			}
+		}
+		if err := s.drop(ctx, q, s.q.DropDeferred, places); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// found is a row that a settlement names.
+type found struct {
+	place
+	pos      int64
+	attempts int64
+	hash     sql.NullInt64
+	key      bytesColumn
+	deferred bool
+}
+
+// find looks the rows of some settlements up, and locks them where the engine
+// locks rows.
+func (s *Store) find(ctx context.Context, q querier, text string, list []outbox.Settlement, which []int) (map[outbox.ID]*found, error) {
+	rows := map[outbox.ID]*found{}
+	for len(which) > 0 {
+		part := which[:min(len(which), chunkRows)]
+		which = which[len(part):]
+		ids := make(map[spot]outbox.ID, len(part))
+		w := s.d.rows(3)
+		for _, i := range part {
+			t := &list[i]
+			w.Int(int64(t.Lane))
+			w.Int(t.Pos)
+			w.ID(t.ID)
+			ids[spot{int64(t.Lane), t.Pos}] = t.ID
+		}
+		err := query(ctx, q, text, w.Args(), func(sr *sql.Rows) error {
+			f := &found{deferred: text == s.q.FindDeferred}
+			if err := sr.Scan(&f.lane, &f.pos, &f.attempts, &f.hash, &f.key); err != nil {
+				return err
+			}
+			f.id = ids[spot{f.lane, f.pos}]
+			rows[f.id] = f
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// settle is the whole of SettleLanes in one transaction.
+func (s *Store) settle(ctx context.Context, q querier, r *outbox.SettleRequest, res []outbox.SettleResult) error {
+	epochs := map[outbox.Lane]int64{}
+	// A lane may be named under several epochs; only the lane's own can hold.
+	valid := map[[2]int64]bool{}
+	var all [][2]int64
+	add := func(lane outbox.Lane, epoch int64) {
+		k := [2]int64{int64(lane), epoch}
+		if _, ok := valid[k]; !ok {
+			valid[k] = false
+			all = append(all, k)
+		}
+	}
+	for i := range r.Settlements {
+		if t := &r.Settlements[i]; t.Outcome != outbox.SettleAccepted {
+			add(t.Lane, t.Epoch)
+		}
+	}
+	for _, t := range r.TriedTo {
+		add(t.Lane, t.Epoch)
+	}
+	for len(all) > 0 {
+		clear(epochs)
+		var rest [][2]int64
+		for _, k := range all {
+			if _, twice := epochs[outbox.Lane(k[0])]; twice {
+				rest = append(rest, k)
+				continue
+			}
+			epochs[outbox.Lane(k[0])] = k[1]
+		}
+		held, err := s.fence(ctx, q, r.Owner, epochs)
+		if err != nil {
+			return err
+		}
+		for n := range held {
+			valid[[2]int64{int64(n), epochs[n]}] = true
+		}
+		all = rest
+	}
+	if err := s.accept(ctx, q, r, res, s.q.Settle, nil); err != nil {
+		return err
+	}
+	if err := s.settleOthers(ctx, q, r, res, valid); err != nil {
+		return err
+	}
+	w, marks := s.d.rows(2), 0
+	high := map[outbox.Lane]int64{}
+	for _, t := range r.TriedTo {
+		if valid[[2]int64{int64(t.Lane), t.Epoch}] {
+			high[t.Lane] = max(high[t.Lane], t.Pos)
+		}
+	}
+	for n, pos := range high {
+		w.Int(int64(n))
+		w.Int(pos)
+		marks++
+	}
+	if marks == 0 {
+		return nil
+	}
+	_, err := q.ExecContext(ctx, s.q.Marks, w.Args()...)
+	return err
+}
+
+// settleOthers writes the outcomes that keep the row, or make it a dead letter.
+func (s *Store) settleOthers(ctx context.Context, q querier, r *outbox.SettleRequest, res []outbox.SettleResult, valid map[[2]int64]bool) error {
+	order := byPlace(r.Settlements, func(o outbox.SettleOutcome) bool { return o != outbox.SettleAccepted })
+	var open []int
+	for _, i := range order {
+		t := &r.Settlements[i]
+		if !valid[[2]int64{int64(t.Lane), t.Epoch}] {
+			res[i] = outbox.Fenced
+			continue
+		}
+		res[i] = outbox.Gone
+		open = append(open, i)
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	rows, err := s.find(ctx, q, s.q.FindHot, r.Settlements, open)
+	if err != nil {
+		return err
+	}
+	if len(rows) < len(open) {
+		aside, err := s.find(ctx, q, s.q.FindDeferred, r.Settlements, open)
+		if err != nil {
+			return err
+		}
+		for id, f := range aside {
+			if rows[id] == nil {
+				rows[id] = f
+			}
+		}
+	}
+	var o outcomes
+	for _, i := range open {
+		t := &r.Settlements[i]
+		f := rows[t.ID]
+		// Another count of attempts: the outcome was written before and its
+		// answer was lost.
+		if f == nil || f.attempts != int64(t.Attempts) {
+			continue
+		}
+		delete(rows, t.ID) // named twice in the call: the first one counts
+		res[i] = outbox.Settled
+		o.add(f, t)
+	}
+	return o.write(ctx, q, s)
+}
+
+// outcome is a row and what becomes of it.
+type outcome struct {
+	*found
+	t        *outbox.Settlement
+	attempts int64
+	reason   string
+}
+
+// outcomes are sorted by what is to be done.
+type outcomes struct {
+	fail, bury [2][]outcome // hot, deferred
+	retry      []place      // hot, then deferred until the retry time
+	park       []outcome
+	aside      []place
+}
+
+func (o *outcomes) add(f *found, t *outbox.Settlement) {
+	c := outcome{found: f, t: t, attempts: f.attempts, reason: outbox.CleanReason(t.Reason)}
+	if t.Attempt {
+		c.attempts++
+	}
+	where := flag(f.deferred)
+	switch {
+	case t.Outcome == outbox.SettleFailed:
+		o.fail[where] = append(o.fail[where], c)
+		if !f.hash.Valid && !f.deferred {
+			o.retry = append(o.retry, f.place)
+		}
+	case t.Outcome == outbox.SettlePark && f.hash.Valid:
+		o.fail[where] = append(o.fail[where], c)
+		o.park = append(o.park, c)
+		if !f.deferred {
+			o.aside = append(o.aside, f.place)
+		}
+	default:
+		o.bury[where] = append(o.bury[where], c)
+	}
+}
+
+func (o *outcomes) write(ctx context.Context, q querier, s *Store) error {
+	for where, text := range []string{s.q.FailHot, s.q.FailDeferred} {
+		err := s.each(o.fail[where], 5, func(w rowWriter, c outcome) {
+			w.Int(c.lane)
+			w.ID(c.id)
+			w.Int(c.attempts)
+			w.Text(c.reason)
+			if c.t.Outcome == outbox.SettlePark {
+				w.Null()
+				return
+			}
+			writeTime(w, outbox.RoundUp(c.t.RetryAt))
+		}, func(args []any) error { _, err := q.ExecContext(ctx, text, args...); return err })
+		if err != nil {
+			return err
+		}
+	}
+	if err := s.bury(ctx, q, o.bury); err != nil {
+		return err
+	}
+	if _, err := s.deferRows(ctx, q, o.retry, false); err != nil {
+		return err
+	}
+	if err := s.parkRows(ctx, q, o.park); err != nil {
+		return err
+	}
+	_, err := s.deferRows(ctx, q, o.aside, true)
+	return err
+}
+
+// each hands the outcomes over as table parameters of limited size.
+func (s *Store) each(list []outcome, columns int, write func(rowWriter, outcome), run func(args []any) error) error {
+	for len(list) > 0 {
+		part := list[:min(len(list), chunkRows)]
+		list = list[len(part):]
+		w := s.d.rows(columns)
+		for _, c := range part {
+			write(w, c)
+		}
+		if err := run(w.Args()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bury moves rows to the dead letters. A dead letter of the same id, left by an
+// earlier life of the message, is replaced.
+func (s *Store) bury(ctx context.Context, q querier, lists [2][]outcome) error {
+	for where, text := range []string{s.q.BuryHot, s.q.BuryDeferred} {
+		list := lists[where]
+		err := s.each(list, 1, func(w rowWriter, c outcome) { w.ID(c.id) },
+			func(args []any) error { _, err := q.ExecContext(ctx, s.q.DropDead, args...); return err })
+		if err != nil {
+			return err
+		}
+		err = s.each(list, 4, func(w rowWriter, c outcome) {
+			w.Int(c.lane)
+			w.ID(c.id)
+			w.Int(c.attempts)
+			w.Text(c.reason)
+		}, func(args []any) error { _, err := q.ExecContext(ctx, text, args...); return err })
+		if err != nil {
+			return err
+		}
+		places := make([]place, len(list))
+		for i, c := range list {
+			places[i] = c.place
+		}
+		if err := s.drop(ctx, q, []string{s.q.UnlistHot, s.q.DropDeferred}[where], places); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drop deletes rows by lane and id.
+func (s *Store) drop(ctx context.Context, q querier, text string, places []place) error {
+	for len(places) > 0 {
+		part := places[:min(len(places), chunkRows)]
+		places = places[len(part):]
+		if _, err := q.ExecContext(ctx, text, s.places(part)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) places(list []place) []any {
+	w := s.d.rows(2)
+	for _, p := range list {
+		w.Int(p.lane)
+		w.ID(p.id)
+	}
+	return w.Args()
+}
+
+// deferRows moves hot rows to the deferred ones under the positions they have:
+// until they are due, or aside because their key is parked. A row whose id is
+// deferred already stays where it is.
+func (s *Store) deferRows(ctx context.Context, q querier, rows []place, aside bool) (moved int, err error) {
+	for len(rows) > 0 {
+		part := rows[:min(len(rows), chunkRows)]
+		rows = rows[len(part):]
+		w := s.d.rows(3)
+		for _, p := range part {
+			w.Int(p.lane)
+			w.ID(p.id)
+			w.Int(flag(aside))
+		}
+		var done []place
+		err := query(ctx, q, s.q.Defer, w.Args(), func(sr *sql.Rows) error {
+			var lane int64
+			var id idColumn
+			err := sr.Scan(&lane, &id)
+			done = append(done, place{lane, id.id})
+			return err
+		})
+		if err != nil {
+			return moved, err
+		}
+		slices.SortFunc(done, func(a, b place) int {
+			return cmp.Or(cmp.Compare(a.lane, b.lane), bytes.Compare(a.id[:], b.id[:]))
+		})
+		if err := s.drop(ctx, q, s.q.UnlistHot, done); err != nil {
+			return moved, err
+		}
+		moved += len(done)
+	}
+	return moved, nil
+}
+
+// parkRows parks the keys of rows.
+func (s *Store) parkRows(ctx context.Context, q querier, list []outcome) error {
+	seen := map[string]bool{}
+	once := slices.DeleteFunc(slices.Clone(list), func(c outcome) bool {
+		k := string(c.key)
+		twice := seen[k]
+		seen[k] = true
+		return twice
+	})
+	return s.each(once, 4, func(w rowWriter, c outcome) {
+		w.Int(c.lane)
+		w.Int(c.hash.Int64)
+		w.Bytes(c.key)
+		w.Text(c.reason)
+	}, func(args []any) error {
+		_, err := q.ExecContext(ctx, s.q.Park, append(args, relayName)...)
+		return err
+	})
+}
+
+// relayName is who parks a key because of a failed message.
+const relayName = "relay"

@@ -1,0 +1,389 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/schema"
+)
+
+// SQLite 3.41 and later, in WAL mode, with any database/sql driver for it.
+//
+// There is one writer at a time, so nothing commits late and no lock is named in
+// a statement. The server's clock is the host's, to the millisecond. Lists go
+// over as one JSON array of rows; bytes in it are hexadecimal.
+var SQLite = &Dialect{
+	name:    "SQLite",
+	engine:  schema.SQLite,
+	drivers: []string{"sqlite"},
+	// A transaction that begins with a read cannot wait for the write lock
+	// later: it would fail at once.
+	begin:         "BEGIN IMMEDIATE",
+	rows:          func(columns int) rowWriter { return &jsonRows{columns: columns} },
+	id:            func(id outbox.ID) any { return id[:] },
+	lanes:         func(first, n int64) any { return numbers('[', first, n, ']') },
+	missing:       func(err error) bool { return strings.Contains(err.Error(), "no such table") },
+	busy:          busySQLite,
+	prepare:       prepareSQLite,
+	beforeMigrate: writeAhead,
+	macros: []string{
+		"{now}", "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)",
+		"{unparked}", `(o.key_hash IS NULL OR NOT EXISTS (SELECT 1 FROM {parked_keys} k WHERE k.lane = o.lane AND k.key_hash = o.key_hash AND k.ordering_key = o.ordering_key))`,
+		"{ready}", `(o.deliver_at IS NULL OR o.deliver_at <= ?1) AND (o.retry_at IS NULL OR o.retry_at <= ?1)
+    AND (o.claim_until IS NULL OR o.claim_until <= ?1) AND {unparked}`,
+		"{due}", `o.due_at <= ?1 AND (o.claim_until IS NULL OR o.claim_until <= ?1) AND {unparked}`,
+		"{one}", "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23",
+		"{many}", rowsSQLite("lane", "#id", "key_hash", "#ordering_key", "transport", "message_type", "destination", "content_type", "#headers", "#body",
+			"deliver_at", "created_at", "tenant", "envelope", "ce_source", "ce_subject", "ce_time", "ce_dataschema", "#ce_extensions",
+			"correlation_id", "causation_id", "traceparent", "tracestate"),
+		"{fresh}", `NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane IN (SELECT value FROM json_each(?24)) AND p.id = ?2)
+   AND NOT EXISTS (SELECT 1 FROM {deferred} p WHERE p.lane IN (SELECT value FROM json_each(?24)) AND p.id = ?2)`,
+		"{stale}", `SELECT 1 FROM u WHERE EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane IN (SELECT value FROM json_each(?2)) AND p.id = u.id)
+    OR EXISTS (SELECT 1 FROM {deferred} p WHERE p.lane IN (SELECT value FROM json_each(?2)) AND p.id = u.id)`,
+		"{state}", "attempts, last_error, first_failed_at, retry_at, claim_token, claim_until",
+		"{o.state}", "o.attempts, o.last_error, o.first_failed_at, o.retry_at, o.claim_token, o.claim_until",
+		"{claimed}", "CASE WHEN o.claim_until IS NULL THEN 0 WHEN o.claim_until > {now} THEN 1 ELSE 0 END",
+		"{due_at}", "max(COALESCE(o.deliver_at, 0), COALESCE(o.retry_at, 0))",
+		"{u:lane}", rowsSQLite("lane"),
+		"{u:lane+epoch}", rowsSQLite("lane", "epoch"),
+		"{u:lane+pos}", rowsSQLite("lane", "pos"),
+		"{u:lane+id}", rowsSQLite("lane", "#id"),
+		"{u:id}", rowsSQLite("#id"),
+		"{u:row}", rowsSQLite("lane", "pos", "#id"),
+		"{u:fail}", rowsSQLite("lane", "#id", "attempts", "reason", "retry_at"),
+		"{u:bury}", rowsSQLite("lane", "#id", "attempts", "reason"),
+		"{u:key}", rowsSQLite("lane", "key_hash", "#ordering_key"),
+	},
+	texts: texts{
+		HasMeta:  `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = {~meta}`,
+		Meta:     `SELECT name, value FROM {meta}`,
+		Routes:   `SELECT name, first_lane, ordered_lanes, unordered_lanes FROM {routes} ORDER BY first_lane`,
+		AddRoute: `INSERT INTO {routes} (name, first_lane, ordered_lanes, unordered_lanes) VALUES (?1, ?2, ?3, ?4)`,
+		AddLanes: `INSERT INTO {lanes} (lane, is_ordered, route) SELECT u.lane, u.is_ordered, ?2 FROM ` + rowsSQLite("lane", "is_ordered"),
+		AddMarks: `INSERT INTO {lane_marks} (lane) SELECT u.lane FROM {u:lane}`,
+		Now:      `SELECT {now}`,
+
+		EnlistOne: `INSERT INTO {outbox} ({msg})
+SELECT {one}
+ WHERE {fresh}
+ON CONFLICT (lane, id) DO NOTHING`,
+		EnlistMany: `WITH u AS MATERIALIZED (SELECT * FROM {many})
+INSERT INTO {outbox} ({msg})
+SELECT {u.msg} FROM u WHERE NOT EXISTS ({stale}) ORDER BY u.ord
+ON CONFLICT (lane, id) DO NOTHING RETURNING id`,
+		DeferOne: `INSERT INTO {deferred} ({msg}, due_at)
+SELECT {one}, ?11
+ WHERE {fresh}
+ON CONFLICT (lane, id) DO NOTHING`,
+		DeferMany: `WITH u AS MATERIALIZED (SELECT * FROM {many})
+INSERT INTO {deferred} ({msg}, due_at)
+SELECT {u.msg}, u.deliver_at FROM u WHERE NOT EXISTS ({stale}) ORDER BY u.ord
+ON CONFLICT (lane, id) DO NOTHING RETURNING id`,
+		UnlistHot: `DELETE FROM {outbox} WHERE (lane, id) IN (SELECT u.lane, u.id FROM {u:lane+id})`,
+		PendingIDs: `SELECT u.id FROM {u:id}
+ WHERE EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane IN (SELECT value FROM json_each(?2)) AND p.id = u.id)
+    OR EXISTS (SELECT 1 FROM {deferred} p WHERE p.lane IN (SELECT value FROM json_each(?2)) AND p.id = u.id)`,
+
+		ReadLane: limited{`SELECT * FROM (
+  SELECT {row} FROM (SELECT * FROM {outbox} o WHERE o.lane = ?2 AND o.id > ?3 AND o.key_hash IS NOT NULL
+    AND {ready} ORDER BY o.lane, o.id LIMIT {LIMIT})
+  UNION ALL
+  SELECT {row} FROM (SELECT * FROM {deferred} o WHERE o.lane = ?2 AND o.id > ?3 AND o.key_hash IS NOT NULL
+    AND {due} ORDER BY o.lane, o.id LIMIT {LIMIT}))
+ ORDER BY id LIMIT {LIMIT}`},
+		// The correlated IN is what a LATERAL join is elsewhere.
+		ReadUnordered: limited{`SELECT * FROM (
+  SELECT {d.row} FROM {lanes} l CROSS JOIN {outbox} d WHERE l.is_ordered = 0 AND d.pos IN
+   (SELECT o.pos FROM {outbox} o WHERE o.lane = l.lane AND o.id > ?2
+    AND {ready} ORDER BY o.lane, o.id LIMIT {LIMIT})
+  UNION ALL
+  SELECT {d.row} FROM {lanes} l CROSS JOIN {deferred} d WHERE l.is_ordered = 0 AND d.rowid IN
+   (SELECT o.rowid FROM {deferred} o WHERE o.lane = l.lane AND o.id > ?2
+    AND {due} ORDER BY o.lane, o.id LIMIT {LIMIT}))
+ ORDER BY id LIMIT {LIMIT}`},
+		FindPending: `SELECT lane FROM {outbox} WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?1
+UNION ALL SELECT lane FROM {deferred} WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?1`,
+		LockLane:  `SELECT owner FROM {lanes} WHERE lane = ?1`,
+		LockRelay: `SELECT CASE WHEN ended = 0 AND expires_at > {now} THEN 1 ELSE 0 END FROM {relays} WHERE owner = ?1`,
+		ClaimHot: `UPDATE {outbox} AS o SET claim_token = ?4, claim_until = ?5
+ WHERE o.lane = ?2 AND o.id = ?3
+    AND {ready}`,
+		ClaimDeferred: `UPDATE {deferred} AS o SET claim_token = ?4, claim_until = ?5
+ WHERE o.lane = ?2 AND o.id = ?3
+    AND {due}`,
+		RenewHot: `UPDATE {outbox} SET claim_until = max(claim_until, ?4)
+ WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
+		RenewDeferred: `UPDATE {deferred} SET claim_until = max(claim_until, ?4)
+ WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
+		DoneHot: `DELETE FROM {outbox}
+ WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
+		DoneDeferred: `DELETE FROM {deferred}
+ WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
+		ClaimedHot: `SELECT lane, attempts, CASE WHEN key_hash IS NULL THEN 0 ELSE 1 END FROM {outbox}
+ WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
+		ClaimedDeferred: `SELECT lane, attempts, CASE WHEN key_hash IS NULL THEN 0 ELSE 1 END FROM {deferred}
+ WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
+		UnclaimHot:      `UPDATE {outbox} SET claim_token = NULL, claim_until = NULL WHERE lane = ?1 AND id = ?2`,
+		UnclaimDeferred: `UPDATE {deferred} SET claim_token = NULL, claim_until = NULL WHERE lane = ?1 AND id = ?2`,
+		CountHot: `SELECT count(*), min(o.created_at) FROM {outbox} o WHERE o.lane BETWEEN ?2 AND ?3
+    AND {ready}`,
+		CountDeferred: `SELECT count(*), min(o.created_at) FROM {deferred} o WHERE o.lane BETWEEN ?2 AND ?3
+    AND {due}`,
+		Oldest: `SELECT min(created_at) FROM (
+  SELECT d.created_at FROM {lanes} l CROSS JOIN {outbox} d WHERE d.pos IN
+   (SELECT o.pos FROM {outbox} o WHERE o.lane = l.lane
+    AND {ready} ORDER BY o.lane, o.pos LIMIT 128)
+  UNION ALL
+  SELECT d.created_at FROM {lanes} l CROSS JOIN {deferred} d WHERE d.rowid IN
+   (SELECT o.rowid FROM {deferred} o WHERE o.lane = l.lane
+    AND {due} ORDER BY o.lane, o.due_at, o.pos LIMIT 128))`,
+
+		LiveRelays: `SELECT owner, routes, expires_at, {now} FROM {relays} WHERE ended = 0 AND expires_at > {now}`,
+		HeldLanes:  `SELECT lane FROM {lanes} WHERE owner = ?1`,
+		LockLanes:  `SELECT l.lane FROM {u:lane+epoch} CROSS JOIN {lanes} l ON l.lane = u.lane AND l.epoch = u.epoch WHERE l.owner = ?2 ORDER BY l.lane`,
+		LockOwned:  `SELECT lane FROM {lanes} WHERE owner = ?1 ORDER BY lane`,
+		Candidates: `SELECT l.lane, l.owner, CASE WHEN r.owner IS NULL THEN 0 ELSE 1 END FROM {lanes} l LEFT JOIN {relays} r ON r.owner = l.owner
+ WHERE l.lane BETWEEN ?1 AND ?2 AND (l.owner IS NULL OR r.owner IS NULL OR r.ended <> 0 OR r.expires_at <= {now})
+ ORDER BY l.lane LIMIT ?3`,
+		LockOwner:    `SELECT expires_at, ended FROM {relays} WHERE owner = ?1`,
+		LockOwners:   `SELECT r.owner, r.expires_at, r.ended FROM ` + rowsSQLite("#owner") + ` CROSS JOIN {relays} r ON r.owner = u.owner ORDER BY r.owner`,
+		AddRelay:     `INSERT INTO {relays} (owner, expires_at, routes, ended) VALUES (?1, ?2, ?3, ?4)`,
+		RenewRelay:   `UPDATE {relays} SET expires_at = max(expires_at, ?2), routes = ?3, ended = ?4 WHERE owner = ?1`,
+		EndRelays:    `UPDATE {relays} SET ended = 1 WHERE owner IN (SELECT u.owner FROM ` + rowsSQLite("#owner") + `)`,
+		ReleaseLanes: `UPDATE {lanes} SET owner = NULL, unclean = 0 WHERE lane IN (SELECT u.lane FROM {u:lane}) AND owner = ?2`,
+		TakeLanes: `UPDATE {lanes} SET unclean = CASE WHEN owner IS NULL THEN 0 ELSE 1 END, owner = ?2, epoch = epoch + 1
+ WHERE lane IN (SELECT u.lane FROM {u:lane})`,
+		Leases: `SELECT l.lane, l.route, l.epoch, l.config, l.unclean, m.tried_to FROM {lanes} l JOIN {lane_marks} m ON m.lane = l.lane
+ WHERE l.owner = ?1 ORDER BY l.lane`,
+		ForgetRelays: `DELETE FROM {relays} WHERE expires_at < ?1 AND owner NOT IN (SELECT l.owner FROM {lanes} l WHERE l.owner IS NOT NULL)`,
+
+		Fence: `SELECT l.lane FROM {u:lane+epoch} CROSS JOIN {lanes} l ON l.lane = u.lane AND l.epoch = u.epoch WHERE l.owner = ?2 ORDER BY l.lane`,
+		ReadRanges: limited{`SELECT u.ord, {o.row}, {claimed}, NULL
+  FROM ` + rowsSQLite("lane", "after", "upto") + ` CROSS JOIN {outbox} o
+ WHERE o.pos IN (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
+                  ORDER BY p.lane, p.pos LIMIT {LIMIT})`},
+		ReadKeys: limited{`WITH u AS MATERIALIZED (SELECT * FROM ` + rowsSQLite("lane", "after", "upto", "key_hash", "#ordering_key") + `)
+SELECT u.ord, {o.row}, {claimed}, NULL FROM u CROSS JOIN {outbox} o
+ WHERE u.key_hash IS NOT NULL AND o.pos IN
+  (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.key_hash = u.key_hash AND p.ordering_key = u.ordering_key
+      AND p.pos > u.after AND p.pos <= u.upto ORDER BY p.lane, p.key_hash, p.pos LIMIT {LIMIT})
+UNION ALL
+SELECT u.ord, {o.row}, {claimed}, NULL FROM u CROSS JOIN {outbox} o
+ WHERE u.key_hash IS NULL AND o.pos IN
+  (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
+    ORDER BY p.lane, p.pos LIMIT {LIMIT})`},
+		Settle:       `DELETE FROM {outbox} WHERE (pos, lane, id) IN (SELECT u.pos, u.lane, u.id FROM {u:row}) RETURNING lane, pos`,
+		FindHot:      `SELECT o.lane, o.pos, o.attempts, o.key_hash, o.ordering_key FROM {u:row} CROSS JOIN {outbox} o ON o.pos = u.pos AND o.lane = u.lane AND o.id = u.id`,
+		FindDeferred: `SELECT o.lane, o.pos, o.attempts, o.key_hash, o.ordering_key FROM {u:row} CROSS JOIN {deferred} o ON o.lane = u.lane AND o.id = u.id AND o.pos = u.pos`,
+		DropDeferred: `DELETE FROM {deferred} WHERE (lane, id) IN (SELECT u.lane, u.id FROM {u:lane+id})`,
+		FailHot: `UPDATE {outbox} AS o SET attempts = u.attempts, last_error = u.reason, retry_at = u.retry_at, first_failed_at = COALESCE(o.first_failed_at, {now})
+  FROM {u:fail} WHERE o.lane = u.lane AND o.id = u.id`,
+		FailDeferred: `UPDATE {deferred} AS o SET attempts = u.attempts, last_error = u.reason, retry_at = u.retry_at, first_failed_at = COALESCE(o.first_failed_at, {now}),
+   due_at = CASE WHEN o.due_at IS NULL THEN NULL ELSE max(COALESCE(o.deliver_at, 0), COALESCE(u.retry_at, 0)) END
+  FROM {u:fail} WHERE o.lane = u.lane AND o.id = u.id`,
+		Defer: `INSERT INTO {deferred} (pos, {msg}, {state}, due_at)
+SELECT o.pos, {o.msg}, {o.state}, CASE WHEN u.aside <> 0 THEN NULL ELSE {due_at} END
+  FROM ` + rowsSQLite("lane", "#id", "aside") + ` CROSS JOIN {outbox} o WHERE o.lane = u.lane AND o.id = u.id
+ON CONFLICT (lane, id) DO NOTHING RETURNING lane, id`,
+		BuryHot: `INSERT INTO {dead} (pos, {msg}, attempts, last_error, first_failed_at, reason, died_at)
+SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
+  FROM {u:bury} CROSS JOIN {outbox} o ON o.lane = u.lane AND o.id = u.id`,
+		BuryDeferred: `INSERT INTO {dead} (pos, {msg}, attempts, last_error, first_failed_at, reason, died_at)
+SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
+  FROM {u:bury} CROSS JOIN {deferred} o ON o.lane = u.lane AND o.id = u.id`,
+		DropDead: `DELETE FROM {dead} WHERE id IN (SELECT u.id FROM {u:id})`,
+		Marks:    `UPDATE {lane_marks} AS k SET tried_to = u.pos FROM {u:lane+pos} WHERE k.lane = u.lane AND k.tried_to < u.pos`,
+		Due: limited{`SELECT o.lane, o.id, o.ordering_key FROM {u:lane} CROSS JOIN {deferred} o
+ WHERE o.rowid IN (SELECT d.rowid FROM {deferred} d WHERE d.lane = u.lane AND d.due_at <= {now} AND (d.claim_until IS NULL OR d.claim_until <= {now})
+                    ORDER BY d.lane, d.due_at, d.pos, d.rowid LIMIT {LIMIT})
+ ORDER BY u.ord, o.due_at, o.pos, o.rowid LIMIT ?2`},
+		Promote: `INSERT INTO {outbox} ({msg}, {state})
+SELECT {d.msg}, d.attempts, d.last_error, d.first_failed_at, d.retry_at, d.claim_token, d.claim_until
+  FROM {u:lane+id} CROSS JOIN {deferred} d WHERE d.lane = u.lane AND d.id = u.id ORDER BY u.ord
+ON CONFLICT (lane, id) DO NOTHING RETURNING {row}`,
+		NextDue: `SELECT min(due_at) FROM (SELECT (
+  SELECT o.due_at FROM {deferred} o WHERE o.lane = u.lane AND o.due_at IS NOT NULL
+     AND (o.claim_until IS NULL OR o.claim_until <= max({now}, o.due_at))
+   ORDER BY o.lane, o.due_at, o.pos LIMIT 1) AS due_at FROM {u:lane})`,
+		NextClaimed: `SELECT min(o.claim_until) FROM {u:lane} CROSS JOIN {deferred} o ON o.lane = u.lane AND o.due_at <= {now} AND o.claim_until > {now}`,
+
+		Park: `INSERT INTO {parked_keys} AS k (lane, key_hash, ordering_key, why, parked_by, parked_at)
+SELECT u.lane, u.key_hash, u.ordering_key, u.why, ?2, {now} FROM ` + rowsSQLite("lane", "key_hash", "#ordering_key", "why") + ` WHERE true
+ON CONFLICT (lane, key_hash, ordering_key) DO UPDATE
+   SET unparking = 0, why = excluded.why, parked_by = excluded.parked_by, parked_at = excluded.parked_at WHERE k.unparking <> 0`,
+		Unpark: `UPDATE {parked_keys} SET unparking = 1 WHERE lane = ?1 AND key_hash = ?2 AND ordering_key = ?3 AND unparking = 0`,
+		Lift: `DELETE FROM {parked_keys} AS k WHERE k.unparking <> 0
+   AND (k.lane, k.key_hash, k.ordering_key) IN (SELECT u.lane, u.key_hash, u.ordering_key FROM {u:key})
+   AND NOT EXISTS (SELECT 1 FROM {deferred} o WHERE o.lane = k.lane AND o.key_hash = k.key_hash AND o.ordering_key = k.ordering_key AND o.due_at IS NULL)
+RETURNING lane, ordering_key`,
+		Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys} ORDER BY lane, ordering_key`,
+		ParkedRows: `SELECT o.lane, o.pos, o.id FROM {u:key}
+ CROSS JOIN {outbox} o ON o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key
+ ORDER BY o.lane, o.pos LIMIT ?2`,
+		AsideRows: `SELECT o.lane, o.pos, o.id FROM {u:key}
+ CROSS JOIN {deferred} o ON o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key AND o.due_at IS NULL
+ ORDER BY o.lane, o.pos LIMIT ?2`,
+		Return: `INSERT INTO {outbox} (pos, {msg}, {state})
+SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHERE p.pos = d.pos) THEN NULL ELSE d.pos END,
+   {d.msg}, d.attempts, d.last_error, d.first_failed_at, d.retry_at, d.claim_token, d.claim_until
+  FROM {u:lane+id} CROSS JOIN {deferred} d WHERE d.lane = u.lane AND d.id = u.id ORDER BY d.lane, d.pos
+ON CONFLICT (lane, id) DO NOTHING`,
+		SeenConfig:  `UPDATE {lane_marks} AS k SET config_seen = u.config FROM ` + rowsSQLite("lane", "config") + ` WHERE k.lane = u.lane AND k.config_seen < u.config`,
+		RaiseConfig: `UPDATE {lanes} SET config = config + 1 WHERE lane IN (SELECT u.lane FROM {u:lane})`,
+		CountAside:  `SELECT count(*) FROM {deferred} WHERE lane BETWEEN ?1 AND ?2`,
+		CountParked: `SELECT count(*) FROM {parked_keys} WHERE lane BETWEEN ?1 AND ?2`,
+		Audit:       `INSERT INTO {audit} (at, done_by, what, how_many, detail) VALUES ({now}, ?1, ?2, ?3, ?4)`,
+		LaneOwners:  `SELECT lane, owner FROM {lanes} WHERE owner IS NOT NULL`,
+		ListDead: limited{`SELECT pos, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, headers,
+    CASE WHEN ?3 <> 0 THEN NULL ELSE body END,
+    deliver_at, created_at, tenant, envelope, ce_source, ce_subject, ce_time, ce_dataschema, ce_extensions,
+    correlation_id, causation_id, traceparent, tracestate, attempts, last_error, NULL, first_failed_at, reason, died_at
+  FROM {dead} WHERE (died_at, id) > (?1, ?2) ORDER BY died_at, id LIMIT {LIMIT}`},
+		ListDeadOf: limited{`SELECT pos, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, headers,
+    CASE WHEN ?3 <> 0 THEN NULL ELSE body END,
+    deliver_at, created_at, tenant, envelope, ce_source, ce_subject, ce_time, ce_dataschema, ce_extensions,
+    correlation_id, causation_id, traceparent, tracestate, attempts, last_error, NULL, first_failed_at, reason, died_at
+  FROM {dead} WHERE transport = ?4 AND (died_at, id) > (?1, ?2) ORDER BY died_at, id LIMIT {LIMIT}`},
+		CountDead:   `SELECT count(*) FROM {dead}`,
+		CountDeadOf: `SELECT count(*) FROM {dead} WHERE transport = ?1`,
+		FindDead:    `SELECT d.id, d.lane, d.transport FROM {u:id} CROSS JOIN {dead} d ON d.id = u.id`,
+		Replay: `INSERT INTO {outbox} (pos, {msg})
+SELECT CASE WHEN d.pos = 0 OR EXISTS (SELECT 1 FROM {outbox} p WHERE p.pos = d.pos) THEN NULL ELSE d.pos END, {d.msg}
+  FROM {u:id} CROSS JOIN {dead} d WHERE d.id = u.id ORDER BY d.lane, d.pos
+ON CONFLICT (lane, id) DO NOTHING RETURNING id`,
+
+		Reserve: `INSERT INTO {inbox} AS i (consumer, message_id, processed_at, expires_at) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (consumer, message_id) DO UPDATE
+   SET processed_at = excluded.processed_at, expires_at = excluded.expires_at, token = NULL, lease_until = NULL
+ WHERE i.expires_at <= excluded.processed_at`,
+		Processed: `SELECT count(*) FROM {inbox} WHERE consumer = ?2 AND message_id = ?3 AND (expires_at IS NULL OR expires_at > ?1)`,
+		MarkInbox: `INSERT INTO {inbox} (consumer, message_id, processed_at, expires_at) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (consumer, message_id) DO UPDATE
+   SET processed_at = excluded.processed_at, expires_at = excluded.expires_at, token = NULL, lease_until = NULL`,
+		PurgeInbox: limited{`DELETE FROM {inbox} WHERE rowid IN (SELECT rowid FROM {inbox} WHERE expires_at <= ?1 ORDER BY expires_at LIMIT {LIMIT})`},
+	},
+}
+
+// rowsSQLite is the table u of a JSON list of rows in the first argument, with
+// their number from 1 in ord. A name that starts with # is of bytes.
+func rowsSQLite(columns ...string) string {
+	var b strings.Builder
+	b.WriteString("(SELECT ")
+	for i, name := range columns {
+		path := "value ->> " + strconv.Itoa(i)
+		if bytes, ok := strings.CutPrefix(name, "#"); ok {
+			path, name = "unhex("+path+")", bytes
+		}
+		b.WriteString(path + " AS " + name + ", ")
+	}
+	b.WriteString("key + 1 AS ord FROM json_each(?1)) u")
+	return b.String()
+}
+
+// busySQLite: another connection has the write lock (SQLITE_BUSY, 5, with its
+// extended codes 261, 517 and 773) or a shared cache is locked (6).
+func busySQLite(err error) bool {
+	var e interface{ Code() int }
+	if errors.As(err, &e) {
+		code := e.Code() & 0xff
+		return code == 5 || code == 6
+	}
+	return strings.Contains(err.Error(), "database is locked") || strings.Contains(err.Error(), "database table is locked")
+}
+
+// prepareSQLite switches the engine's own waiting off: it sleeps up to 100 ms
+// between two looks at the lock, which loses against busy producers until a
+// lease is gone. The store looks again every few milliseconds.
+func prepareSQLite(ctx context.Context, c *sql.Conn, purpose string) (func(context.Context) error, error) {
+	var old int
+	if err := c.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&old); err != nil {
+		return nil, err
+	}
+	set := func(ctx context.Context, ms int) error {
+		_, err := c.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", ms))
+		return err
+	}
+	return func(ctx context.Context) error { return set(ctx, old) }, set(ctx, 0)
+}
+
+// writeAhead puts the file into WAL mode, where readers and the writer do not
+// wait for each other. Databases in memory have modes of their own.
+func writeAhead(ctx context.Context, c *sql.Conn) error {
+	var mode string
+	if err := c.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode); err != nil {
+		return err
+	}
+	if mode == "wal" || mode == "memory" {
+		return nil
+	}
+	return c.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode)
+}
+
+// jsonRows writes a table parameter as a JSON list of lists.
+type jsonRows struct {
+	columns int
+	at      int
+	buf     []byte
+}
+
+func (j *jsonRows) next() {
+	switch {
+	case len(j.buf) == 0:
+		j.buf = append(j.buf, "[["...)
+	case j.at == 0:
+		j.buf = append(j.buf, "],["...)
+	default:
+		j.buf = append(j.buf, ',')
+	}
+	j.at = (j.at + 1) % j.columns
+}
+
+func (j *jsonRows) Int(v int64) {
+	j.next()
+	j.buf = strconv.AppendInt(j.buf, v, 10)
+}
+
+func (j *jsonRows) Null() {
+	j.next()
+	j.buf = append(j.buf, "null"...)
+}
+
+func (j *jsonRows) Text(s string) {
+	j.next()
+	b := append(j.buf, '"')
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < 0x20:
+			b = fmt.Appendf(b, `\u%04x`, c)
+		default:
+			b = append(b, c)
+		}
+	}
+	j.buf = append(b, '"')
+}
+
+func (j *jsonRows) Bytes(v []byte) {
+	if v == nil {
+		j.Null()
+		return
+	}
+	j.next()
+	j.buf = append(hex.AppendEncode(append(j.buf, '"'), v), '"')
+}
+
+func (j *jsonRows) ID(id outbox.ID) { j.Bytes(id[:]) }
+
+func (j *jsonRows) Args() []any {
+	if len(j.buf) == 0 {
+		return []any{"[]"}
+	}
+	return []any{string(append(j.buf, "]]"...))}
+}

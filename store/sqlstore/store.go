@@ -1,0 +1,452 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/schema"
+)
+
+// Options configure a [Store]. The zero value, and nil, are usable.
+type Options struct {
+	// Schema the tables are in. Defaults to "": whatever the connection's search
+	// path says. Engines without schemas refuse one.
+	Schema string
+	// Prefix of every table's name, 1 to 32 bytes. Defaults to "postrider_".
+	Prefix string
+	// Routes that Migrate creates and Check compares. A count of 0 takes what
+	// is stored, or 16 ordered and 8 unordered lanes for a new route. First is
+	// ignored. Defaults to nil: Migrate creates a route "default" if there is
+	// none at all.
+	Routes []outbox.Route
+	// MaxBytes bounds outbox.Message.Size of an enlisted message. Defaults to
+	// outbox.DefaultSize, 1 MiB.
+	MaxBytes int
+	// RelayDB is a second pool for the connections that a relay pins, so that
+	// they do not count against the first one's limit. It must reach the same
+	// database. Defaults to nil: the first pool serves the relay as well.
+	RelayDB *sql.DB
+}
+
+const (
+	maxLanes     = 1024 // of one kind and route
+	routeTimeout = 5 * time.Second
+)
+
+func (o *Options) withDefaults() Options {
+	var c Options
+	if o != nil {
+		c = *o
+	}
+	if c.Prefix == "" {
+		c.Prefix = schema.DefaultPrefix
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = outbox.DefaultSize
+	}
+	c.Routes = slices.Clone(c.Routes)
+	return c
+}
+
+func (o *Options) names() schema.Names { return schema.Names{Schema: o.Schema, Prefix: o.Prefix} }
+
+func (o *Options) validate(d *Dialect) error {
+	if err := o.names().Validate(d.engine); err != nil {
+		return invalid("%w", err)
+	}
+	if o.MaxBytes < 0 {
+		return invalid("MaxBytes %d is negative: use a positive number of bytes", o.MaxBytes)
+	}
+	seen := map[string]bool{}
+	for _, r := range o.Routes {
+		switch {
+		case r.Name == "" || len(r.Name) > outbox.MaxName:
+			return invalid("route name %.80q has %d bytes, limit 1 to %d", r.Name, len(r.Name), outbox.MaxName)
+		case strings.ContainsFunc(r.Name, func(c rune) bool { return c < 0x20 || c == 0x7f || c == '\uFFFD' }):
+			return invalid("route name %q has a control or invalid character: remove it", r.Name)
+		case seen[r.Name]:
+			return invalid("route %q stands twice: names are unique", r.Name)
+		case r.Ordered < 0 || r.Ordered > maxLanes || r.Unordered < 0 || r.Unordered > maxLanes:
+			return invalid("route %q has %d ordered and %d unordered lanes, limit 1 to %d of each (0 for the default)", r.Name, r.Ordered, r.Unordered, maxLanes)
+		}
+		seen[r.Name] = true
+	}
+	return nil
+}
+
+// Store is the outbox and the inbox of one database. It implements every
+// capability of package outbox, is safe for concurrent use, and returns memory
+// that the caller owns. It starts nothing and closes nothing: the pools stay
+// the caller's.
+type Store struct {
+	d     *Dialect
+	q     *texts
+	opts  Options
+	names schema.Names
+	db    *sql.DB
+	relay *sql.DB
+
+	routes   atomic.Pointer[routeTable]
+	sessions atomic.Int32 // connections pinned for a relay
+	handle                // lane statements on connections of the pool
+}
+
+var (
+	_ outbox.Store         = (*Store)(nil)
+	_ outbox.Enlister[Tx]  = (*Store)(nil)
+	_ outbox.LaneStore     = (*Store)(nil)
+	_ outbox.LaneSessioner = (*Store)(nil)
+	_ outbox.Concurrent    = (*Store)(nil)
+	_ outbox.Releaser      = (*Store)(nil)
+	_ outbox.ServerClock   = (*Store)(nil)
+	_ outbox.Router        = (*Store)(nil)
+	_ outbox.AgeStore      = (*Store)(nil)
+	_ outbox.DeadLetters   = (*Store)(nil)
+	_ outbox.Parker        = (*Store)(nil)
+	_ outbox.LaneParker    = (*Store)(nil)
+	_ outbox.Inspector     = (*Store)(nil)
+	_ inbox.Store[Tx]      = (*Store)(nil)
+)
+
+// New returns a store on db, whose driver speaks d. opts may be nil. It creates
+// no tables: see [Store.Migrate] and [Store.Check]. It reads the routes if the
+// tables are there and a connection is to be had within a second, else the
+// first call that needs them does. Errors are outbox.ErrInvalidArgument.
+func New(db *sql.DB, d *Dialect, opts *Options) (*Store, error) {
+	switch {
+	case db == nil:
+		return nil, invalid("the *sql.DB is nil: open it first")
+	case d == nil:
+		return nil, invalid("the dialect is nil: use sqlstore.PostgreSQL or sqlstore.SQLite")
+	}
+	o := opts.withDefaults()
+	if err := o.validate(d); err != nil {
+		return nil, err
+	}
+	s := &Store{d: d, q: d.expand(o.names()), opts: o, names: o.names(), db: db, relay: db}
+	if o.RelayDB != nil {
+		s.relay = o.RelayDB
+	}
+	for _, pool := range []*sql.DB{s.db, s.relay} {
+		if err := d.checkDriver(pool); err != nil {
+			return nil, err
+		}
+	}
+	s.handle = handle{s: s}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	// Now rather than in the first Enlist, whose caller may hold the only
+	// connection. Without tables or server this is for later.
+	_, _ = s.loadRoutes(ctx)
+	return s, nil
+}
+
+// checkDriver refuses a pool whose driver is plainly another engine's.
+func (d *Dialect) checkDriver(db *sql.DB) error {
+	name := strings.ToLower(fmt.Sprintf("%T", db.Driver()))
+	for _, other := range dialects {
+		if other == d || slices.ContainsFunc(d.drivers, func(s string) bool { return strings.Contains(name, s) }) {
+			continue
+		}
+		if slices.ContainsFunc(other.drivers, func(s string) bool { return strings.Contains(name, s) }) {
+			return invalid("dialect %s does not fit the driver %T: use sqlstore.%s", d, db.Driver(), other)
+		}
+	}
+	return nil
+}
+
+var dialects = []*Dialect{PostgreSQL, SQLite}
+
+// ConcurrentUse implements outbox.Concurrent.
+func (s *Store) ConcurrentUse() bool { return true }
+
+// ServerTime implements outbox.ServerClock.
+func (s *Store) ServerTime(ctx context.Context) (t time.Time, err error) {
+	err = s.read(ctx, "server time", func(q querier) error {
+		var us int64
+		if err := queryRow(ctx, q, s.q.Now, nil, &us); err != nil {
+			return err
+		}
+		t = time.UnixMicro(us).UTC()
+		return nil
+	})
+	return t, err
+}
+
+// routeTable is what is known of the routes. Their lanes never change, new
+// routes can appear.
+type routeTable struct {
+	list   []outbox.Route
+	byName map[string]route
+}
+
+type route struct {
+	outbox.Route
+	lanes any // all its lanes as an argument
+}
+
+func (t *routeTable) names() string {
+	names := make([]string, len(t.list))
+	for i, r := range t.list {
+		names[i] = strconv.Quote(r.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// at is the route of a stored lane.
+func (t *routeTable) at(n outbox.Lane) (outbox.Route, bool) {
+	for _, r := range t.list {
+		if n >= r.First && n < r.First+outbox.Lane(r.Lanes()) {
+			return r, true
+		}
+	}
+	return outbox.Route{}, false
+}
+
+func (s *Store) loadRoutes(ctx context.Context) (*routeTable, error) {
+	t := &routeTable{byName: map[string]route{}}
+	err := s.read(ctx, "read routes", func(q querier) error {
+		t.list = t.list[:0]
+		return query(ctx, q, s.q.Routes, nil, func(rows *sql.Rows) error {
+			var r outbox.Route
+			err := rows.Scan(&r.Name, &r.First, &r.Ordered, &r.Unordered)
+			t.list = append(t.list, r)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range t.list {
+		t.byName[r.Name] = route{r, s.d.lanes(int64(r.First), int64(r.Lanes()))}
+	}
+	if len(t.list) > 0 {
+		s.routes.Store(t)
+	}
+	return t, nil
+}
+
+// Routes implements outbox.Router. It reads the database.
+func (s *Store) Routes(ctx context.Context) ([]outbox.Route, error) {
+	t, err := s.loadRoutes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return t.list, nil
+}
+
+// knownRoutes reads the routes unless that has been done.
+func (s *Store) knownRoutes(ctx context.Context) (*routeTable, error) {
+	if t := s.routes.Load(); t != nil {
+		return t, nil
+	}
+	return s.freshRoutes(ctx)
+}
+
+// freshRoutes reads the routes on a connection of the store's own pool. The
+// caller may be inside a transaction that holds that pool's only connection,
+// so the wait is bounded.
+func (s *Store) freshRoutes(ctx context.Context) (*routeTable, error) {
+	short, cancel := context.WithTimeout(ctx, routeTimeout)
+	defer cancel()
+	t, err := s.loadRoutes(short)
+	if err != nil && ctx.Err() == nil && short.Err() != nil {
+		return nil, fmt.Errorf("no connection was free within %v to read the routes (the pool allows %d): call Check or Migrate before the first transaction, or allow one connection more: %w",
+			routeTimeout, s.db.Stats().MaxOpenConnections, err)
+	}
+	return t, err
+}
+
+// route finds a route by name; an unknown one is looked for once more in the
+// database.
+func (s *Store) route(ctx context.Context, name string) (route, error) {
+	t, err := s.knownRoutes(ctx)
+	if err != nil {
+		return route{}, err
+	}
+	if r, ok := t.byName[name]; ok {
+		return r, nil
+	}
+	if t, err = s.freshRoutes(ctx); err != nil {
+		return route{}, err
+	}
+	if r, ok := t.byName[name]; ok {
+		return r, nil
+	}
+	return route{}, fmt.Errorf("%w %.80q: the store has %s: create it with Options.Routes and Migrate", outbox.ErrUnknownRoute, name, t.names())
+}
+
+// querier is a connection or a transaction of the user.
+type querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// query calls scan for each row.
+func query(ctx context.Context, q querier, text string, args []any, scan func(*sql.Rows) error) error {
+	rows, err := q.QueryContext(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// queryRow scans the one row of a query; none is sql.ErrNoRows.
+func queryRow(ctx context.Context, q querier, text string, args []any, dst ...any) error {
+	found := false
+	err := query(ctx, q, text, args, func(rows *sql.Rows) error {
+		found = true
+		return rows.Scan(dst...)
+	})
+	if err == nil && !found {
+		err = sql.ErrNoRows
+	}
+	return err
+}
+
+// exec returns the number of rows that changed.
+func exec(ctx context.Context, q querier, text string, args ...any) (int64, error) {
+	res, err := q.ExecContext(ctx, text, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// handle runs statements, on one pinned connection or on those of the pool.
+type handle struct {
+	s   *Store
+	pin *sql.Conn // nil: one of the pool for each call
+}
+
+// conn lends a connection to fn.
+func (h handle) conn(ctx context.Context, fn func(*sql.Conn) error) error {
+	if h.pin != nil {
+		return fn(h.pin)
+	}
+	c, err := h.s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return fn(c)
+}
+
+// read runs fn outside of a transaction, each statement for itself. fn runs
+// again when the engine asks for it.
+func (h handle) read(ctx context.Context, what string, fn func(querier) error) error {
+	err := h.conn(ctx, func(c *sql.Conn) error {
+		return h.again(ctx, func() error { return fn(c) })
+	})
+	return h.s.wrap(what, err)
+}
+
+// write runs fn in a transaction that may write. fn runs again, in a new
+// transaction, when the engine asks for it: it must set its results afresh.
+func (h handle) write(ctx context.Context, what string, fn func(querier) error) error {
+	err := h.conn(ctx, func(c *sql.Conn) error {
+		return h.again(ctx, func() error { return h.s.transaction(ctx, c, fn) })
+	})
+	return h.s.wrap(what, err)
+}
+
+// again repeats fn while the engine is busy, until ctx is done. The pauses are
+// short and random: a competing process may hold the lock nearly all the time,
+// and a lease renewal must get in.
+func (h handle) again(ctx context.Context, fn func() error) error {
+	for {
+		err := fn()
+		if err == nil || !h.s.d.busy(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		case <-time.After(time.Millisecond + rand.N(4*time.Millisecond)):
+		}
+	}
+}
+
+// transaction is begin, fn, commit. A connection whose transaction could not be
+// ended is thrown away, so that nobody meets it open.
+func (s *Store) transaction(ctx context.Context, c *sql.Conn, fn func(querier) error) (err error) {
+	if _, err := c.ExecContext(ctx, s.d.begin); err != nil {
+		return err
+	}
+	done := false
+	defer func() {
+		if done {
+			return
+		}
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if _, rerr := c.ExecContext(clean, "ROLLBACK"); rerr != nil {
+			discard(c)
+		}
+	}()
+	if err := fn(c); err != nil {
+		return err
+	}
+	if _, err := c.ExecContext(ctx, "COMMIT"); err != nil {
+		return err
+	}
+	done = true
+	return nil
+}
+
+// discard closes the physical connection instead of giving it back.
+func discard(c *sql.Conn) {
+	_ = c.Raw(func(any) error { return driver.ErrBadConn })
+}
+
+// wrap says what was being done, and what a missing table means.
+func (s *Store) wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("sqlstore: %s: %w", what, s.schemaError(err))
+}
+
+func (s *Store) schemaError(err error) error {
+	if err == nil || errors.Is(err, outbox.ErrSchema) || !s.d.missing(err) {
+		return err
+	}
+	return fmt.Errorf("%w: a table is missing (%s): run `postrider migrate` or Store.Migrate: %w", outbox.ErrSchema, s.place(), err)
+}
+
+// place names where the tables are expected.
+func (s *Store) place() string {
+	if s.names.Schema == "" {
+		return fmt.Sprintf("prefix %q", s.names.Plain(""))
+	}
+	return fmt.Sprintf("schema %q, prefix %q", s.names.Schema, s.names.Plain(""))
+}
+
+// numbers is a list of n numbers from first on.
+func numbers(open byte, first, n int64, end byte) string {
+	b := []byte{open}
+	for i := range n {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, first+i, 10)
+	}
+	return string(append(b, end))
+}
