@@ -280,6 +280,10 @@ func (c *core) advance(k *key) {
 		return
 	}
 	switch {
+	case l.parked[string(k.bytes)]:
+		if k.idle() && l.keys[string(k.bytes)] == k {
+			delete(l.keys, string(k.bytes))
+		}
 	case len(k.queue) > 0:
 		if !k.listed && k.flight == 0 {
 			k.listed = true
@@ -338,6 +342,10 @@ func (c *core) readKey(k *key, rows []outbox.LaneRow, limit int, ok bool, now ti
 	l := k.lane
 	full := len(rows) == limit
 	k.due = time.Time{}
+	if l.parked[string(k.bytes)] {
+		c.advance(k)
+		return
+	}
 	if !ok {
 		k.due = now.Add(c.opt.PollMin)
 		c.advance(k)
@@ -493,11 +501,12 @@ func (c *core) putBack(r *row, o transport.Outcome, now time.Time) {
 		return
 	}
 	k := r.key
-	if k != nil && k.partial {
-		// An earlier row of the key failed in the same Send.
+	if k != nil && (k.partial || l.parked[string(k.bytes)]) {
+		// The key is read again from its first row on: an earlier one may have
+		// failed in the same Send.
 		c.remove(r)
 		k.flight--
-		c.advance(k)
+		c.cut(k, 0)
 		return
 	}
 	if k == nil || o == transport.Unreachable || k.flight == 1 {
@@ -617,8 +626,6 @@ func (c *core) park(l *lane, bytes []byte) {
 	l.moving = true
 	if k := l.keys[string(bytes)]; k != nil {
 		c.cut(k, 0)
-		k.partial = false
-		delete(l.keys, string(bytes))
 	}
 }
 

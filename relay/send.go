@@ -50,13 +50,14 @@ func (e *engine) send(rt *route, w *window, batch []*row) {
 		r.sent = &ds[i]
 	}
 	e.mu.Unlock()
-	panicked := e.call(rt, w.ctx, ptrs)
-	for i := range ds {
-		if panicked != nil {
-			ds[i].Report(transport.Unknown, panicked) // it may have gone out
-		} else {
-			ds[i].Report(transport.Unsent, nil)
+	if err := safely(rt.name, rt.transport, w.ctx, ptrs); err != nil {
+		e.trouble(err)
+		for i := range ds {
+			ds[i].Report(transport.Unknown, err) // it may have gone out
 		}
+	}
+	for i := range ds {
+		ds[i].Report(transport.Unsent, nil)
 	}
 	e.mu.Lock()
 	rt.batches--
@@ -65,14 +66,14 @@ func (e *engine) send(rt *route, w *window, batch []*row) {
 	signal(e.kick.settle)
 }
 
-func (e *engine) call(rt *route, ctx context.Context, ds []*transport.Delivery) (panicked error) {
+// safely turns a transport's panic into an error.
+func safely(route string, t transport.Transport, ctx context.Context, ds []*transport.Delivery) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			panicked = fmt.Errorf("transport of route %q panicked: %v", rt.name, v)
-			e.trouble(panicked)
+			err = fmt.Errorf("transport of route %q panicked: %v", route, v)
 		}
 	}()
-	rt.transport.Send(ctx, ds)
+	t.Send(ctx, ds)
 	return nil
 }
 
@@ -93,7 +94,7 @@ func (e *engine) reported(r *row, d *transport.Delivery) {
 	down, ready := rt.down, len(rt.ready) > 0
 	e.mu.Unlock()
 	if was != down {
-		e.routeChanged(rt.name, down, o, err)
+		routeChanged(e.opt.Hooks.Route, rt.name, down, o, err)
 	}
 	signal(e.kick.settle)
 	if ready {
@@ -101,8 +102,7 @@ func (e *engine) reported(r *row, d *transport.Delivery) {
 	}
 }
 
-func (e *engine) routeChanged(name string, down bool, o transport.Outcome, err error) {
-	hook := e.opt.Hooks.Route
+func routeChanged(hook func(string, error), name string, down bool, o transport.Outcome, err error) {
 	switch {
 	case hook == nil:
 	case !down:
