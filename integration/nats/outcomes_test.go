@@ -240,6 +240,25 @@ func TestStreamAppearsDuringTheSend(t *testing.T) {
 	}
 }
 
+// The context ends while the transport waits to try a subject again: what
+// nobody took has not gone out.
+func TestContextEndsBetweenTries(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	ds := deliveries(testenv.Name("nowhere."), 5)
+	start := time.Now()
+	f.transport(t, nil).Send(ctx, ds)
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("Send returned %s after its context had ended", took)
+	}
+	for _, d := range ds {
+		o, err := d.Outcome()
+		wantOutcome(t, o, err, transport.Unsent)
+	}
+}
+
 type countingLease struct{ counter }
 
 func (l *countingLease) Live() bool { l.n.Add(1); return true }
