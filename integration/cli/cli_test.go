@@ -381,8 +381,8 @@ func TestBadServers(t *testing.T) {
 			return []string{"status", "--db", db.url}
 		}, 3, []string{"postrider_meta", `"0"`, "repair"}},
 		{"no such database", func(t *testing.T) []string {
-			return []string{"status", "--db", postgres(t).url + "_missing"}
-		}, 1, []string{"_missing", "does not exist"}},
+			return []string{"status", "--db", strings.Replace(postgres(t).url, "/postrider_test_", "/missing_", 1)}
+		}, 1, []string{"missing_", "does not exist"}},
 		{"no such route", func(t *testing.T) []string {
 			return []string{"run", "--db", migrated(t).url, "--nats", nats, "--routes", "mail"}
 		}, 3, []string{"mail", "migrate"}},

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"os"
 	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Engines that a database URL can name.
@@ -61,7 +63,11 @@ func ParseDatabase(s string) (Database, error) {
 		if u.User.Username() != "" {
 			name.User = url.User(u.User.Username())
 		}
-		return Database{Engine: Postgres, Driver: "pgx", DSN: u.String(), Name: name.String(), secret: secrets(u)}, nil
+		d := Database{Engine: Postgres, Driver: "pgx", DSN: u.String(), Name: name.String(), secret: secrets(u)}
+		if _, err := pgconn.ParseConfig(d.DSN); err != nil {
+			return Database{}, scrub(fmt.Errorf("the database URL: %w", err), d.secret)
+		}
+		return d, nil
 	case scheme == "sqlite", scheme == "file":
 		path, query, _ := strings.Cut(rest, "?")
 		if scheme == "sqlite" {
