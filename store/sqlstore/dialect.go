@@ -141,7 +141,7 @@ type texts struct {
 	Fence        string  // u(lane, epoch), owner
 	ReadRanges   limited // u(lane, after, upto)
 	ReadKeys     limited // u(lane, after, upto, key_hash, key)
-	Settle       string  // u(lane, pos, id)
+	Settle       string  // u(lane, pos, id); returns ids
 	SettleMarked string  // u(lane, pos, id), m(lane, epoch, pos), owner; "" if it takes a transaction
 	FindHot      string  // u(lane, pos, id)
 	FindDeferred string  // u(lane, pos, id)

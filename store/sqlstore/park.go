@@ -241,16 +241,17 @@ func (s *Store) keyRows(keys []parkedKey) []any {
 
 // lift ends the parking of the keys whose last row is back.
 func (s *Store) lift(ctx context.Context, q querier, keys []parkedKey) (done []outbox.ParkedKey, err error) {
-	lifted := map[spot]map[string]bool{}
+	type name struct {
+		lane int64
+		key  string
+	}
+	lifted := map[name]bool{}
 	for part := range slices.Chunk(keys, chunkRows) {
 		err := query(ctx, q, s.q.Lift, s.keyRows(part), func(rows *sql.Rows) error {
-			var at spot
+			var lane int64
 			var key bytesColumn
-			err := rows.Scan(&at.lane, &key)
-			if lifted[at] == nil {
-				lifted[at] = map[string]bool{}
-			}
-			lifted[at][string(key)] = true
+			err := rows.Scan(&lane, &key)
+			lifted[name{lane, string(key)}] = true
 			return err
 		})
 		if err != nil {
@@ -258,7 +259,7 @@ func (s *Store) lift(ctx context.Context, q querier, keys []parkedKey) (done []o
 		}
 	}
 	for _, k := range keys {
-		if lifted[spot{lane: int64(k.Lane)}][string(k.Key)] {
+		if lifted[name{int64(k.Lane), string(k.Key)}] {
 			done = append(done, k.ParkedKey)
 		}
 	}

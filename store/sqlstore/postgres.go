@@ -184,18 +184,18 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
    (SELECT o.* FROM {outbox} o WHERE u.key_hash IS NULL AND o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
      ORDER BY o.lane, o.pos LIMIT {LIMIT})) o`},
 		Settle: `DELETE FROM {outbox} o USING unnest($1::integer[], $2::bigint[], $3::uuid[]) AS u(lane, pos, id)
- WHERE o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.lane, o.pos`,
+ WHERE o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id`,
 		SettleMarked: `WITH f AS MATERIALIZED (
   SELECT l.lane, m.pos FROM {lanes} l JOIN unnest($4::integer[], $5::bigint[], $6::bigint[]) AS m(lane, epoch, pos)
       ON l.lane = m.lane AND l.epoch = m.epoch
    WHERE l.owner = $7::uuid ORDER BY l.lane FOR SHARE OF l),
 k AS (UPDATE {lane_marks} k SET tried_to = f.pos FROM f WHERE k.lane = f.lane AND k.tried_to < f.pos)
 DELETE FROM {outbox} o USING unnest($1::integer[], $2::bigint[], $3::uuid[]) AS u(lane, pos, id)
- WHERE o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.lane, o.pos`,
-		FindHot: `SELECT o.lane, o.pos, o.attempts, o.key_hash, o.ordering_key
+ WHERE o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id`,
+		FindHot: `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
   FROM unnest($1::integer[], $2::bigint[], $3::uuid[]) AS u(lane, pos, id)
   JOIN {outbox} o ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id ORDER BY o.lane, o.pos FOR UPDATE OF o`,
-		FindDeferred: `SELECT o.lane, o.pos, o.attempts, o.key_hash, o.ordering_key
+		FindDeferred: `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
   FROM unnest($1::integer[], $2::bigint[], $3::uuid[]) AS u(lane, pos, id)
   JOIN {deferred} o ON o.lane = u.lane AND o.id = u.id AND o.pos = u.pos ORDER BY o.lane, o.pos FOR UPDATE OF o`,
 		DropDeferred: `DELETE FROM {deferred} o USING unnest($1::integer[], $2::uuid[]) AS u(lane, id) WHERE o.lane = u.lane AND o.id = u.id`,

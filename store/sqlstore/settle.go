@@ -16,9 +16,6 @@ type place struct {
 	id   outbox.ID
 }
 
-// spot names a row by its lane and position.
-type spot struct{ lane, pos int64 }
-
 // SettleLanes implements outbox.LaneStore. A row that was moved aside while its
 // message was in flight, because its key was parked, is found there. Parking a
 // row without a key makes it a dead letter.
@@ -105,11 +102,11 @@ func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, 
 			w.ID(t.ID)
 			res[i] = outbox.Gone
 		}
-		deleted := make(map[spot]bool, len(part))
+		deleted := make(map[outbox.ID]bool, len(part))
 		err := query(ctx, q, text, append(w.Args(), more...), func(rows *sql.Rows) error {
-			var at spot
-			err := rows.Scan(&at.lane, &at.pos)
-			deleted[at] = true
+			var id idColumn
+			err := rows.Scan(&id)
+			deleted[id.id] = true
 			return err
 		})
 		if err != nil {
@@ -118,7 +115,9 @@ func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, 
 		more = nil
 		var missing []int
 		for _, i := range part {
-			if deleted[spot{int64(r.Settlements[i].Lane), r.Settlements[i].Pos}] {
+			if id := r.Settlements[i].ID; deleted[id] {
+				// Named twice in the call: the first one counts.
+				delete(deleted, id)
 				res[i] = outbox.Settled
 			} else {
 				missing = append(missing, i)
@@ -149,7 +148,6 @@ func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, 
 // found is a row that a settlement names.
 type found struct {
 	place
-	pos      int64
 	attempts int64
 	hash     sql.NullInt64
 	key      bytesColumn
@@ -163,23 +161,20 @@ func (s *Store) find(ctx context.Context, q querier, text string, list []outbox.
 	for len(which) > 0 {
 		part := which[:min(len(which), chunkRows)]
 		which = which[len(part):]
-		ids := make(map[spot]outbox.ID, len(part))
 		w := s.d.rows(3)
 		for _, i := range part {
 			t := &list[i]
 			w.Int(int64(t.Lane))
 			w.Int(t.Pos)
 			w.ID(t.ID)
-			ids[spot{int64(t.Lane), t.Pos}] = t.ID
 		}
 		err := query(ctx, q, text, w.Args(), func(sr *sql.Rows) error {
 			f := &found{deferred: text == s.q.FindDeferred}
-			if err := sr.Scan(&f.lane, &f.pos, &f.attempts, &f.hash, &f.key); err != nil {
-				return err
-			}
-			f.id = ids[spot{f.lane, f.pos}]
+			var id idColumn
+			err := sr.Scan(&f.lane, &id, &f.attempts, &f.hash, &f.key)
+			f.id = id.id
 			rows[f.id] = f
-			return nil
+			return err
 		})
 		if err != nil {
 			return nil, err

@@ -178,9 +178,9 @@ SELECT u.ord, {o.row}, {claimed}, NULL FROM u CROSS JOIN {outbox} o
  WHERE u.key_hash IS NULL AND o.pos IN
   (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
     ORDER BY p.lane, p.pos LIMIT {LIMIT})`},
-		Settle:       `DELETE FROM {outbox} WHERE (pos, lane, id) IN (SELECT u.pos, u.lane, u.id FROM {u:row}) RETURNING lane, pos`,
-		FindHot:      `SELECT o.lane, o.pos, o.attempts, o.key_hash, o.ordering_key FROM {u:row} CROSS JOIN {outbox} o ON o.pos = u.pos AND o.lane = u.lane AND o.id = u.id`,
-		FindDeferred: `SELECT o.lane, o.pos, o.attempts, o.key_hash, o.ordering_key FROM {u:row} CROSS JOIN {deferred} o ON o.lane = u.lane AND o.id = u.id AND o.pos = u.pos`,
+		Settle:       `DELETE FROM {outbox} WHERE (pos, lane, id) IN (SELECT u.pos, u.lane, u.id FROM {u:row}) RETURNING id`,
+		FindHot:      `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key FROM {u:row} CROSS JOIN {outbox} o ON o.pos = u.pos AND o.lane = u.lane AND o.id = u.id`,
+		FindDeferred: `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key FROM {u:row} CROSS JOIN {deferred} o ON o.lane = u.lane AND o.id = u.id AND o.pos = u.pos`,
 		DropDeferred: `DELETE FROM {deferred} WHERE (lane, id) IN (SELECT u.lane, u.id FROM {u:lane+id})`,
 		FailHot: `UPDATE {outbox} AS o SET attempts = u.attempts, last_error = u.reason, retry_at = u.retry_at, first_failed_at = COALESCE(o.first_failed_at, {now})
   FROM {u:fail} WHERE o.lane = u.lane AND o.id = u.id`,

@@ -1,0 +1,141 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"testing"
+
+	"github.com/postrider/postrider/integration/testenv"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/sqlstore"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// engine is a database family that the store is tested on.
+type engine struct {
+	name    string
+	dialect *sqlstore.Dialect
+	driver  string
+	dsn     func(tb testing.TB) string
+	// timeZone changes a DSN so that its sessions live in that zone.
+	timeZone func(dsn, zone string) string
+	single   bool // one writer at a time
+}
+
+var engines = []engine{
+	{
+		name: "postgres", dialect: sqlstore.PostgreSQL, driver: "pgx", dsn: testenv.Postgres,
+		timeZone: func(dsn, zone string) string {
+			u, err := url.Parse(dsn)
+			if err != nil {
+				panic(err)
+			}
+			q := u.Query()
+			q.Set("timezone", zone)
+			u.RawQuery = q.Encode()
+			return u.String()
+		},
+	},
+	{
+		name: "sqlite", dialect: sqlstore.SQLite, driver: "sqlite", dsn: testenv.SQLite, single: true,
+		timeZone: func(dsn, _ string) string { return dsn },
+	},
+}
+
+// onEngines runs fn once per engine, in parallel.
+func onEngines(t *testing.T, fn func(t *testing.T, e engine)) {
+	t.Parallel()
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			fn(t, e)
+		})
+	}
+}
+
+// open opens a pool that is closed with the test.
+func (e engine) open(tb testing.TB, dsn string) *sql.DB {
+	tb.Helper()
+	db, err := sql.Open(e.driver, dsn)
+	if err != nil {
+		tb.Fatalf("open: %v", err)
+	}
+	// Many tests run at once on a server with a hundred connections.
+	db.SetMaxOpenConns(8)
+	tb.Cleanup(func() { db.Close() })
+	return db
+}
+
+// database is a new database without tables.
+func (e engine) database(tb testing.TB) (*sql.DB, string) {
+	tb.Helper()
+	dsn := e.dsn(tb)
+	return e.open(tb, dsn), dsn
+}
+
+func (e engine) store(tb testing.TB, db *sql.DB, opts *sqlstore.Options) *sqlstore.Store {
+	tb.Helper()
+	s, err := sqlstore.New(db, e.dialect, opts)
+	if err != nil {
+		tb.Fatalf("New: %v", err)
+	}
+	return s
+}
+
+// migrated is a store over new, empty tables.
+func (e engine) migrated(tb testing.TB, opts *sqlstore.Options) (*sqlstore.Store, *sql.DB, string) {
+	tb.Helper()
+	db, dsn := e.database(tb)
+	s := e.store(tb, db, opts)
+	if err := s.Migrate(tb.Context()); err != nil {
+		tb.Fatalf("Migrate: %v", err)
+	}
+	return s, db, dsn
+}
+
+// enlist commits the records in a transaction of their own.
+func enlist(tb testing.TB, s *sqlstore.Store, db *sql.DB, recs ...outbox.Record) {
+	tb.Helper()
+	if err := tryEnlist(tb.Context(), s, db, recs...); err != nil {
+		tb.Fatalf("enlist %d records: %v", len(recs), err)
+	}
+}
+
+func tryEnlist(ctx context.Context, s *sqlstore.Store, db *sql.DB, recs ...outbox.Record) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := s.Enlist(ctx, tx, recs...); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// exec runs a statement that must succeed.
+func exec(tb testing.TB, db *sql.DB, text string, args ...any) {
+	tb.Helper()
+	if _, err := db.ExecContext(tb.Context(), text, args...); err != nil {
+		tb.Fatalf("%s: %v", text, err)
+	}
+}
+
+// number is the one number that a query returns.
+func number(tb testing.TB, db *sql.DB, text string, args ...any) (n int64) {
+	tb.Helper()
+	if err := db.QueryRowContext(tb.Context(), text, args...).Scan(&n); err != nil {
+		tb.Fatalf("%s: %v", text, err)
+	}
+	return n
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(fmt.Sprint("unexpected: ", err))
+	}
+	return v
+}
