@@ -24,7 +24,7 @@ type Fixture[Tx any] struct {
 	Rollback func(Tx) error
 }
 
-// Patience is how long a reservation that has to wait is watched waiting.
+// patience is how long a reservation that has to wait is watched waiting.
 const patience = 100 * time.Millisecond
 
 // Run checks every rule of [inbox.Store], one subtest a rule. newFixture is
