@@ -146,8 +146,8 @@ func (c *core) planRead(all bool, now time.Time) (ls []*lane, limit int) {
 		switch {
 		case l.closed() || !l.loaded || !(all || l.more):
 			continue
-		case rt.down && (len(rt.ready) > 0 || now.Before(rt.retryAt)):
-			continue // only a row to try with is wanted
+		case !rt.takes(now):
+			continue
 		case l.held >= laneRows || !c.room(rt):
 			if l.full.IsZero() {
 				l.full = now
@@ -369,6 +369,12 @@ func (c *core) readKey(k *key, rows []outbox.LaneRow, limit int, ok bool, now ti
 		k.due = now.Add(c.opt.PollMin)
 	}
 	c.advance(k)
+}
+
+// takes tells whether the route wants rows: while its broker is lost, only one
+// to try with, when it is time.
+func (rt *route) takes(now time.Time) bool {
+	return !rt.down || len(rt.ready) == 0 && !now.Before(rt.retryAt)
 }
 
 // push adds work; the route's sender is told by the engine.

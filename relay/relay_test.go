@@ -497,3 +497,23 @@ func TestParkedKeyWaitsForTheOperator(t *testing.T) {
 		}
 	})
 }
+
+// A route that is down tries again with a row that has to be promoted first.
+func TestLoneUnorderedMessageIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t, nil, &transporttest.Options{Script: func(_ *transport.Delivery, nth int) transporttest.Reply {
+			if nth == 1 {
+				return transporttest.Reply{Outcome: transport.Unknown}
+			}
+			return transporttest.Reply{Outcome: transport.Accepted}
+		}})
+		g.commit(g.record(""))
+		_, stop := g.start(g.mem, nil)
+		time.Sleep(time.Minute)
+		g.stop(stop)
+		if got := g.accepted(); len(got) != 1 || g.pending() != 0 {
+			t.Fatalf("P5: delivered %v, %d pending", got, g.pending())
+		}
+	})
+}

@@ -119,7 +119,8 @@ func (e *engine) sweep(ctx context.Context, s *session, sw *sweep) error {
 // again.
 func (e *engine) promote(ctx context.Context, s *session) (time.Time, error) {
 	e.mu.Lock()
-	leases := e.leases(func(l *lane) bool { return !l.route.down })
+	now := e.now()
+	leases := e.leases(func(l *lane) bool { return l.route.takes(now) })
 	e.mu.Unlock()
 	if len(leases) == 0 {
 		return time.Now().Add(housekeeping), nil
