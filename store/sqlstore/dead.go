@@ -27,7 +27,7 @@ func (s *Store) ListDead(ctx context.Context, q outbox.DeadQuery, dst []outbox.D
 			texts = &s.q.ListDeadOf
 		}
 		text, limit := texts.at(len(dst) - n)
-		args := []any{after, s.d.id(id), flag(q.WithoutBody)}
+		args := []any{after, s.d.id(id), bit(q.WithoutBody)}
 		if q.Route != "" {
 			args = append(args, q.Route)
 		}

@@ -293,7 +293,7 @@ func (a *acquisition) renew(ctx context.Context, q querier, own *window, now int
 		return 0, err
 	}
 	expires = now + a.r.TTL.Microseconds()
-	args := []any{s.d.id(a.r.Owner), expires, string(list), flag(a.r.End)}
+	args := []any{s.d.id(a.r.Owner), expires, string(list), bit(a.r.End)}
 	if own != nil {
 		_, err = q.ExecContext(ctx, s.q.RenewRelay, args...)
 		return max(expires, own.expires), err

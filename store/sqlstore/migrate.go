@@ -228,7 +228,7 @@ func (s *Store) addRoutes(ctx context.Context, q querier) error {
 		lanes, marks := s.d.rows(2), s.d.rows(1)
 		for i := range r.Lanes() {
 			lanes.Int(int64(r.First) + int64(i))
-			lanes.Int(flag(i < r.Ordered))
+			lanes.Int(bit(i < r.Ordered))
 			marks.Int(int64(r.First) + int64(i))
 		}
 		if _, err := q.ExecContext(ctx, s.q.AddLanes, append(lanes.Args(), r.Name)...); err != nil {
@@ -265,7 +265,7 @@ func missingRoutes(want, stored []outbox.Route) (missing []outbox.Route) {
 	return missing
 }
 
-func flag(b bool) int64 {
+func bit(b bool) int64 {
 	if b {
 		return 1
 	}
@@ -296,7 +296,7 @@ func Script(d *Dialect, opts *Options) (string, error) {
 			table("routes"), name, r.First, r.Ordered, r.Unordered)
 		fmt.Fprintf(&b, "\nINSERT INTO %s (lane, is_ordered, route) VALUES", table("lanes"))
 		for i := range r.Lanes() {
-			fmt.Fprintf(&b, "%s\n    (%d, %d, %s)", comma(i), int(r.First)+i, flag(i < r.Ordered), name)
+			fmt.Fprintf(&b, "%s\n    (%d, %d, %s)", comma(i), int(r.First)+i, bit(i < r.Ordered), name)
 		}
 		fmt.Fprintf(&b, ";\n\nINSERT INTO %s (lane) VALUES", table("lane_marks"))
 		for i := range r.Lanes() {

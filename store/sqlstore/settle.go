@@ -316,7 +316,7 @@ func (o *outcomes) add(f *found, t *outbox.Settlement) {
 	if t.Attempt {
 		c.attempts++
 	}
-	where := flag(f.deferred)
+	where := bit(f.deferred)
 	switch {
 	case t.Outcome == outbox.SettleFailed:
 		o.fail[where] = append(o.fail[where], c)
@@ -442,7 +442,7 @@ func (s *Store) deferRows(ctx context.Context, q querier, rows []place, aside bo
 		for _, p := range part {
 			w.Int(p.lane)
 			w.ID(p.id)
-			w.Int(flag(aside))
+			w.Int(bit(aside))
 		}
 		var done []place
 		err := query(ctx, q, s.q.Defer, w.Args(), func(sr *sql.Rows) error {

@@ -1,0 +1,4 @@
+INSERT INTO "postrider_dead" (pos, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, headers, body, deliver_at, created_at, tenant, envelope, ce_source, ce_subject, ce_time, ce_dataschema, ce_extensions, correlation_id, causation_id, traceparent, tracestate, attempts, last_error, first_failed_at, reason, died_at)
+SELECT o.pos, o.lane, o.id, o.key_hash, o.ordering_key, o.transport, o.message_type, o.destination, o.content_type, o.headers, o.body, o.deliver_at, o.created_at, o.tenant, o.envelope, o.ce_source, o.ce_subject, o.ce_time, o.ce_dataschema, o.ce_extensions, o.correlation_id, o.causation_id, o.traceparent, o.tracestate, u.attempts, u.reason, o.first_failed_at, u.reason, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+  FROM unnest($1::integer[], $2::uuid[], $3::integer[], $4::text[]) AS u(lane, id, attempts, reason)
+  JOIN "postrider_outbox" o ON o.lane = u.lane AND o.id = u.id

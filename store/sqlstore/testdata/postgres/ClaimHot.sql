@@ -1,0 +1,4 @@
+UPDATE "postrider_outbox" o SET claim_token = $4::bytea, claim_until = $5::bigint
+ WHERE o.lane = $2::integer AND o.id = $3::uuid
+    AND (o.deliver_at IS NULL OR o.deliver_at <= $1::bigint) AND (o.retry_at IS NULL OR o.retry_at <= $1::bigint)
+    AND (o.claim_until IS NULL OR o.claim_until <= $1::bigint) AND (o.key_hash IS NULL OR NOT EXISTS (SELECT 1 FROM "postrider_parked_keys" k WHERE k.lane = o.lane AND k.key_hash = o.key_hash AND k.ordering_key = o.ordering_key))

@@ -1,0 +1,5 @@
+INSERT INTO "postrider_deferred" (pos, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, headers, body, deliver_at, created_at, tenant, envelope, ce_source, ce_subject, ce_time, ce_dataschema, ce_extensions, correlation_id, causation_id, traceparent, tracestate, attempts, last_error, first_failed_at, retry_at, claim_token, claim_until, due_at)
+SELECT o.pos, o.lane, o.id, o.key_hash, o.ordering_key, o.transport, o.message_type, o.destination, o.content_type, o.headers, o.body, o.deliver_at, o.created_at, o.tenant, o.envelope, o.ce_source, o.ce_subject, o.ce_time, o.ce_dataschema, o.ce_extensions, o.correlation_id, o.causation_id, o.traceparent, o.tracestate, o.attempts, o.last_error, o.first_failed_at, o.retry_at, o.claim_token, o.claim_until, CASE WHEN u.aside <> 0 THEN NULL ELSE COALESCE(GREATEST(o.deliver_at, o.retry_at), 0) END
+  FROM unnest($1::integer[], $2::uuid[], $3::smallint[]) AS u(lane, id, aside)
+  JOIN "postrider_outbox" o ON o.lane = u.lane AND o.id = u.id
+ON CONFLICT (lane, id) DO NOTHING RETURNING lane, id

@@ -1,0 +1,1 @@
+SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1::text

@@ -1,0 +1,1 @@
+SELECT owner, routes, expires_at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM "postrider_relays" WHERE ended = 0 AND expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint

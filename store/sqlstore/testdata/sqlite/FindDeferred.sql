@@ -1,0 +1,1 @@
+SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key FROM (SELECT value ->> 0 AS lane, value ->> 1 AS pos, unhex(value ->> 2) AS id, key + 1 AS ord FROM json_each(?1)) u CROSS JOIN "postrider_deferred" o ON o.lane = u.lane AND o.id = u.id AND o.pos = u.pos

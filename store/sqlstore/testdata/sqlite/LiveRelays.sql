@@ -1,0 +1,1 @@
+SELECT owner, routes, expires_at, CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER) FROM "postrider_relays" WHERE ended = 0 AND expires_at > CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)

@@ -1,0 +1,1 @@
+SELECT min(o.claim_until) FROM (SELECT value ->> 0 AS lane, key + 1 AS ord FROM json_each(?1)) u CROSS JOIN "postrider_deferred" o ON o.lane = u.lane AND o.due_at <= CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER) AND o.claim_until > CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)

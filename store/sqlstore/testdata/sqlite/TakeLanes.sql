@@ -1,0 +1,2 @@
+UPDATE "postrider_lanes" SET unclean = CASE WHEN owner IS NULL THEN 0 ELSE 1 END, owner = ?2, epoch = epoch + 1
+ WHERE lane IN (SELECT u.lane FROM (SELECT value ->> 0 AS lane, key + 1 AS ord FROM json_each(?1)) u)
