@@ -112,15 +112,23 @@ type opDef struct {
 
 func generate(seed uint64, n int) []op {
 	r := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
+	// Row claims and leases exclude each other (C11), so that claims would
+	// hardly ever succeed beside relays: every third list is without lanes.
+	weight := func(d *opDef) int {
+		if seed%3 == 0 && d.needs != always && d.needs != needRelease {
+			return 0
+		}
+		return d.weight
+	}
 	total := 0
 	for i := range opDefs {
-		total += opDefs[i].weight
+		total += weight(&opDefs[i])
 	}
 	ops := make([]op, n)
 	for i := range ops {
 		pick := r.IntN(total)
 		for j := range opDefs {
-			if pick -= opDefs[j].weight; pick < 0 {
+			if pick -= weight(&opDefs[j]); pick < 0 {
 				ops[i].def = &opDefs[j]
 				break
 			}
@@ -163,12 +171,31 @@ func play(tb testing.TB, f *fixture, ops []op) (fail *failure) {
 			got := [2]string{run(w.sides[0]), run(w.sides[1])}
 			w.trace = append(w.trace, fmt.Sprintf("%4d %s: %s", i, o.def.name, desc))
 			if got[0] != got[1] {
-				return &failure{at: i, trace: w.trace, what: "model: " + got[0] + "\nstore: " + got[1]}
+				return &failure{at: i, trace: w.trace, what: differing(got[0], got[1])}
 			}
-			w.trace[len(w.trace)-1] += " = " + cut(got[0], 160)
+			w.trace[len(w.trace)-1] += " = " + cut(strings.ReplaceAll(got[0], "\n", " "), 120)
 		}
 	}
 	return nil
+}
+
+// differing keeps the lines that differ.
+func differing(model, store string) string {
+	a, b := strings.Split(model, "\n"), strings.Split(store, "\n")
+	var out []string
+	for i := range max(len(a), len(b)) {
+		var x, y string
+		if i < len(a) {
+			x = a[i]
+		}
+		if i < len(b) {
+			y = b[i]
+		}
+		if x != y {
+			out = append(out, "model: "+x, "store: "+y)
+		}
+	}
+	return strings.Join(out, "\n")
 }
 
 func cut(s string, n int) string {
@@ -283,6 +310,9 @@ func uuid7(a, b uint64) (id outbox.ID) {
 func (w *world) name(id outbox.ID) string {
 	if i, ok := w.index[id]; ok {
 		return fmt.Sprintf("#%d", i)
+	}
+	if id == (outbox.ID{}) {
+		return "none"
 	}
 	return id.String()
 }

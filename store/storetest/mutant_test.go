@@ -597,7 +597,7 @@ func TestModelNoticesMutants(t *testing.T) {
 			t.Parallel()
 			h := mutantHarness(c.breaks)
 			failed, log := record(t, func(tb testing.TB) {
-				if report := runModel(tb, func() *fixture { return h.fixture(tb) }, (&ModelOptions{Rounds: 60, Ops: 300}).withDefaults()); report != "" {
+				if report := runModel(tb, func() *fixture { return h.fixture(tb) }, (&ModelOptions{Rounds: 60, Ops: 200, Shrink: -1}).withDefaults()); report != "" {
 					tb.Error(report)
 				}
 			})
