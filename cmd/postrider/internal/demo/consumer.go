@@ -2,6 +2,8 @@ package demo
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -70,68 +72,104 @@ func (c *consumer) close() {
 	}
 }
 
+// batch is how many messages the consumer applies in one transaction at most:
+// those that have come anyway, so that none waits for another.
+const batch = 100
+
 // run applies messages until ctx is done; then it returns nil.
 func (c *consumer) run(ctx context.Context) error {
 	// A machine that is busy for a while is no reason to give up.
-	msgs, err := c.cons.Messages(jetstream.PullMaxMessages(1000), jetstream.WithMessagesErrOnMissingHeartbeat(false))
+	msgs, err := c.cons.Messages(jetstream.PullMaxMessages(10*batch), jetstream.WithMessagesErrOnMissingHeartbeat(false))
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", c.broker.name, err)
 	}
 	defer msgs.Stop()
-	for {
-		msg, err := msgs.Next(jetstream.NextContext(ctx))
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read stream %s: %w", c.broker.name, err)
-		}
-		if err := c.handle(ctx, msg); err != nil {
-			if ctx.Err() != nil {
-				return nil
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	came := make(chan jetstream.Msg, batch)
+	go func() {
+		for {
+			msg, err := msgs.Next(jetstream.NextContext(ctx))
+			if err != nil {
+				cancel(fmt.Errorf("read stream %s: %w", c.broker.name, err))
+				return
 			}
-			return fmt.Errorf("apply a message in %s: %w", c.engine, err)
+			select {
+			case came <- msg:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for {
+		var ms []jetstream.Msg
+		select {
+		case m := <-came:
+			ms = append(ms, m)
+		case <-ctx.Done():
+		}
+		for len(ms) > 0 && len(ms) < batch && len(came) > 0 {
+			ms = append(ms, <-came)
+		}
+		if len(ms) > 0 {
+			if err := c.handle(ctx, ms); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("apply messages in %s: %w", c.engine, err)
+			}
+		}
+		if ctx.Err() != nil {
+			if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+				return err
+			}
+			return nil
 		}
 	}
 }
 
-func (c *consumer) handle(ctx context.Context, msg jetstream.Msg) error {
-	meta, err := msg.Metadata()
+// handle applies messages and acknowledges them.
+func (c *consumer) handle(ctx context.Context, ms []jetstream.Msg) error {
+	tx, err := c.db.DB.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	m := c.broker.decode(msg.Headers(), msg.Data())
-	first, err := c.apply(ctx, m.Order, meta.Sequence.Stream)
-	if err != nil {
+	defer tx.Rollback()
+	var applied, copies int64
+	for _, msg := range ms {
+		meta, err := msg.Metadata()
+		if err != nil {
+			return err
+		}
+		first, err := c.apply(ctx, tx, c.broker.decode(msg.Headers(), msg.Data()).Order, meta.Sequence.Stream)
+		switch {
+		case err != nil:
+			return err
+		case first:
+			applied++
+		case meta.NumDelivered == 1:
+			copies++
+		}
+	}
+	if err := tx.Commit(); err != nil {
 		return err
 	}
-	switch {
-	case first:
-		c.applied.Add(1)
-	case meta.NumDelivered == 1:
-		c.copies.Add(1)
+	c.applied.Add(applied)
+	c.copies.Add(copies)
+	// Only now: acked before the commit, a crash in between would lose them. An
+	// ack that gets lost brings its message again, which the inbox skips.
+	for _, msg := range ms {
+		if err := msg.Ack(); err != nil {
+			return err
+		}
 	}
-	// Only now: acked before the commit, a crash in between would lose it. An
-	// ack that gets lost brings the message again, which the inbox skips.
-	return msg.Ack()
+	return nil
 }
 
 // apply books the order in the transaction in which the inbox marks the
 // message. It tells whether it did.
-func (c *consumer) apply(ctx context.Context, o Order, sequence uint64) (bool, error) {
-	tx, err := c.db.DB.BeginTx(ctx, nil)
-	if err != nil {
-		return false, err
-	}
-	defer tx.Rollback()
-	first, err := c.inbox.Process(ctx, tx, o.Message, consumerName, func(ctx context.Context) error {
+func (c *consumer) apply(ctx context.Context, tx *sql.Tx, o Order, sequence uint64) (bool, error) {
+	return c.inbox.Process(ctx, tx, o.Message, consumerName, func(ctx context.Context) error {
 		_, err := tx.ExecContext(ctx, c.text(`INSERT INTO {effects} VALUES (?, ?, ?, ?)`), o.Message, o.Customer, o.Number, int64(sequence))
 		return err
 	})
-	if err != nil {
-		return false, err
-	}
-	return first, tx.Commit()
 }
 
 // idle tells whether every message of the stream has been applied and acked.

@@ -46,56 +46,121 @@ func (d *demo) crash(ctx context.Context) error {
 	c := d.fleet.(*children)
 	r := rand.New(rand.NewPCG(d.opts.Seed, 1<<63))
 	for n := 0; d.killed.Load() < kills; n++ {
-		pause(ctx, 100*time.Millisecond+time.Duration(r.Int64N(int64(300*time.Millisecond))))
-		before, err := d.awaitBacklog(ctx, n%2 == 1)
+		number := n%d.opts.Relays + 1
+		pause(ctx, time.Duration(r.Int64N(int64(200*time.Millisecond))))
+		// Relays that keep up leave nothing to die over: then all of them die,
+		// production goes on, and the one that comes back first meets a backlog.
+		before, err := d.hunt(ctx, relayTTL)
 		if err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		alone := before < killBacklog
+		if alone {
+			for i := range d.opts.Relays {
+				if err := d.kill(ctx, c, i+1, before); err != nil {
+					return err
+				}
+			}
+			if err := d.awaitBacklog(ctx); err != nil {
+				return err
+			}
+			if err := c.restart(number); err != nil {
+				return err
+			}
+			if before, err = d.hunt(ctx, 2*relayTTL); err != nil {
+				return err
+			}
 		}
-		number := n%d.opts.Relays + 1
-		at := time.Now()
-		c.kill(number)
-		after, err := d.undelivered(ctx)
-		if err != nil {
+		if err := d.kill(ctx, c, number, before); err != nil {
 			return err
 		}
 		pause(ctx, time.Duration(r.Int64N(int64(200*time.Millisecond))))
-		if err := c.restart(number); err != nil {
-			return err
-		}
-		undelivered := min(before, after)
-		err = d.shop.insert(ctx, "kills", 3, 1, func(int) []any { return []any{at.UnixNano(), number, undelivered} })
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(d.log, "%s demo: killed relay %d over %d undelivered messages\n", at.Format("15:04:05.000"), number, undelivered)
-		if undelivered >= killBacklog {
-			d.killed.Add(1)
+		for i := range d.opts.Relays {
+			if alone || i+1 == number {
+				if err := c.restart(i + 1); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
 }
 
-// awaitBacklog waits until killBacklog messages are undelivered; sending also
-// until their number falls, so that a relay is killed while it sends. It gives
-// up after a while: a kill that does not count leaves lanes without a relay
-// until their lease has ended, and so makes the backlog for the next one.
-func (d *demo) awaitBacklog(ctx context.Context, sending bool) (int64, error) {
+// kill kills a relay over so many undelivered messages and writes it down.
+func (d *demo) kill(ctx context.Context, c *children, number int, before int64) error {
+	at := time.Now()
+	c.kill(number)
+	after, err := d.undelivered(ctx)
+	if err != nil {
+		return err
+	}
+	undelivered := min(before, after)
+	err = d.shop.insert(ctx, "kills", 3, 1, func(int) []any { return []any{at.UnixNano(), number, undelivered} })
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(d.log, "%s demo: killed relay %d over %d undelivered messages\n", at.Format("15:04:05.000"), number, undelivered)
+	if undelivered >= killBacklog {
+		d.killed.Add(1)
+	}
+	return nil
+}
+
+// hunt waits for the moment in which killBacklog messages are undelivered and
+// some are being sent, and returns how many are undelivered: fewer if the
+// moment does not come in time. A backlog may be sent within milliseconds, so
+// it asks nothing but the broker while it waits for the first of it.
+func (d *demo) hunt(ctx context.Context, most time.Duration) (int64, error) {
 	begin := time.Now()
-	var last int64
-	for ctx.Err() == nil {
+	for {
 		n, err := d.undelivered(ctx)
 		if err != nil {
 			return 0, err
 		}
-		waited := time.Since(begin)
-		if n >= killBacklog && (!sending || n < last || waited > relayTTL) || waited > 2*relayTTL {
-			return n, nil
+		if n < killBacklog {
+			if time.Since(begin) > most {
+				return n, nil
+			}
+			pause(ctx, 5*time.Millisecond)
+		} else {
+			stored, err := d.broker.stored(ctx)
+			if err != nil {
+				return 0, err
+			}
+			for looked := time.Now(); time.Since(looked) < 50*time.Millisecond; {
+				now, err := d.broker.stored(ctx)
+				if err != nil {
+					return 0, err
+				}
+				// What was committed meanwhile only adds to it.
+				if left := n - (now - stored); now > stored && left >= killBacklog {
+					return left, nil
+				}
+			}
+			if time.Since(begin) > 2*most {
+				return n, nil
+			}
 		}
-		last = n
-		pause(ctx, 3*time.Millisecond)
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
 	}
-	return 0, context.Cause(ctx)
+}
+
+// awaitBacklog waits until production has left enough for a kill, while no
+// relay runs.
+func (d *demo) awaitBacklog(ctx context.Context) error {
+	for begin := time.Now(); time.Since(begin) < 10*time.Second; pause(ctx, 20*time.Millisecond) {
+		n, err := d.undelivered(ctx)
+		if err != nil {
+			return err
+		}
+		if n >= 3*killBacklog {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }

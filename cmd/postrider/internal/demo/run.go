@@ -297,7 +297,7 @@ func (d *demo) produce(ctx context.Context, cancel context.CancelCauseFunc) erro
 			})
 		})
 		// Beyond the orders asked for, only as many as keep a backlog.
-		for d.backlog.Load() >= 2*killBacklog && ctx.Err() == nil {
+		for d.backlog.Load() >= 4*killBacklog && ctx.Err() == nil {
 			select {
 			case <-crashed:
 				return false

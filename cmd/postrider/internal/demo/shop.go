@@ -235,7 +235,7 @@ func (s *shop) place(ctx context.Context, ticket int64) (Entry, error) {
 		// A relay that waits for SQLite's lock looks for it in steps that grow
 		// to 100 ms: the longer it was kept waiting, the longer the pause that
 		// it needs to get in.
-		pause(ctx, time.Millisecond+min(p.open/2, 100*time.Millisecond))
+		pause(ctx, 500*time.Microsecond+min(p.open/3, 100*time.Millisecond))
 	}
 	release()
 
