@@ -1,0 +1,321 @@
+package relay_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/integration/testenv"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/sqlstore"
+	"github.com/postrider/postrider/transport"
+	"github.com/postrider/postrider/transport/transporttest"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+type engine struct {
+	name    string
+	driver  string
+	dsn     func(testing.TB) string
+	dialect *sqlstore.Dialect
+	late    bool // transactions can commit out of the order of their positions
+}
+
+var postgres = engine{"postgres", "pgx", testenv.Postgres, sqlstore.PostgreSQL, true}
+
+var engines = []engine{postgres, {"sqlite", "sqlite", testenv.SQLite, sqlstore.SQLite, false}}
+
+func onEngines(t *testing.T, run func(t *testing.T, g *rig)) {
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			run(t, newRig(t, e, nil, nil))
+		})
+	}
+}
+
+// rig is a store on a real engine and a recorder.
+type rig struct {
+	t      *testing.T
+	e      engine
+	writer *sql.DB
+	db     *sql.DB
+	store  *sqlstore.Store
+	rec    *transporttest.Recorder
+}
+
+func newRig(t *testing.T, e engine, routes []outbox.Route, rec *transporttest.Options) *rig {
+	t.Helper()
+	dsn := e.dsn(t)
+	open := func(conns int) *sql.DB {
+		db, err := sql.Open(e.driver, dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.SetMaxOpenConns(conns)
+		t.Cleanup(func() { db.Close() })
+		return db
+	}
+	g := &rig{t: t, e: e, db: open(20), rec: transporttest.NewRecorder(rec)}
+	g.writer = g.db
+	if !e.late {
+		g.writer = open(1) // one writer: the producers queue in the process, not in the file
+	}
+	var err error
+	if g.store, err = sqlstore.New(g.db, e.dialect, &sqlstore.Options{Routes: routes}); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.db.Exec(`CREATE TABLE counters (k varchar(100) PRIMARY KEY, n bigint NOT NULL)`); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func (g *rig) record(key, body string) outbox.Record {
+	r := outbox.Record{
+		ID: outbox.NewID(), Transport: "default", Type: "test.made.v1", CreatedAt: time.Now(),
+		Message: outbox.Message{Destination: "test", Body: []byte(body), Event: outbox.Event{Source: "/test"}},
+	}
+	if key != "" {
+		r.Message.Key = []byte(key)
+	}
+	return r
+}
+
+// publish draws the key's next number under the key's row lock and enlists the
+// message, in a transaction that end commits or rolls back.
+func (g *rig) publish(key string) (end func(commit bool) error) {
+	g.t.Helper()
+	ctx := context.Background()
+	tx, err := g.writer.BeginTx(ctx, nil)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	var n int
+	if err := tx.QueryRowContext(ctx, `INSERT INTO counters (k, n) VALUES ($1, 1) ON CONFLICT (k) DO UPDATE SET n = counters.n + 1 RETURNING n`, key).Scan(&n); err != nil {
+		g.t.Fatal(err)
+	}
+	if err := g.store.Enlist(ctx, tx, g.record(key, fmt.Sprintf("%s/%d", key, n))); err != nil {
+		g.t.Fatal(err)
+	}
+	return func(commit bool) error {
+		if commit {
+			return tx.Commit()
+		}
+		return tx.Rollback()
+	}
+}
+
+func (g *rig) must(err error) {
+	g.t.Helper()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *rig) start(opts *relay.Options) (r *relay.Relay, stop func() error) {
+	g.t.Helper()
+	r, err := relay.New(g.store, map[string]transport.Transport{"default": g.rec}, opts)
+	g.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	stop = sync.OnceValue(func() error { cancel(); return <-done })
+	g.t.Cleanup(func() { _ = stop() })
+	return r, stop
+}
+
+func (g *rig) waitAccepted(n int) {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	g.must(g.rec.WaitAccepted(ctx, n))
+}
+
+func (g *rig) pending() int64 {
+	g.t.Helper()
+	n, err := g.store.PendingCount(context.Background(), time.Now().Add(time.Hour))
+	g.must(err)
+	return n
+}
+
+func (g *rig) inOrder() {
+	g.t.Helper()
+	next := map[string]int{}
+	for _, s := range g.rec.First() {
+		key := string(s.Record.Message.Key)
+		next[key]++
+		if want := fmt.Sprintf("%s/%d", key, next[key]); want != string(s.Record.Message.Body) {
+			g.t.Fatalf("P3: key %s was delivered %s when %s was due", key, s.Record.Message.Body, want)
+		}
+	}
+	if v := g.rec.Violations(); len(v) > 0 {
+		g.t.Fatalf("P3: %v", v)
+	}
+}
+
+// TestLateCommitBelowCursor is the schedule in which a reader that trusts its
+// cursor inverts a key: T1 (key K) draws 1; T3 (another key, same lane) draws 2,
+// commits and is read; T1 commits; T2 (K, which waited for the lock) draws 3 and
+// commits. A read above the cursor returns 3 without 1.
+func TestLateCommitBelowCursor(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, postgres, []outbox.Route{{Name: "default", Ordered: 1, Unordered: 1}}, nil)
+	r, stop := g.start(nil)
+	const rounds = 40
+	for i := range rounds {
+		k := fmt.Sprint("k", i)
+		t1, t3 := g.publish(k), g.publish("other")
+		g.must(t3(true))
+		r.Wake()
+		g.waitAccepted(3*i + 1) // the cursor stands at 2
+		g.must(t1(true))
+		g.must(g.publish(k)(true))
+		r.Wake()
+		g.waitAccepted(3*i + 3)
+	}
+	g.must(stop())
+	g.inOrder()
+}
+
+// TestLoad runs producers with open transactions and rollbacks beside two
+// relays, one of which is replaced again and again.
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	onEngines(t, func(t *testing.T, g *rig) {
+		const producers, each, keys = 6, 80, 10
+		opts := &relay.Options{TTL: 2 * time.Second}
+		_, stopA := g.start(opts)
+		stopped := make(chan struct{})
+		produced := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for {
+				_, stop := g.start(opts)
+				select {
+				case <-produced:
+					_ = stop()
+					return
+				case <-time.After(700 * time.Millisecond):
+					if err := stop(); err != nil {
+						t.Errorf("P8: %v", err)
+					}
+				}
+			}
+		}()
+		var committed int
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for range producers {
+			wg.Go(func() {
+				for range each {
+					end := g.publish(fmt.Sprint("k", rand.IntN(keys)))
+					if rand.IntN(3) == 0 {
+						time.Sleep(time.Duration(rand.IntN(15)) * time.Millisecond)
+					}
+					commit := rand.IntN(20) > 0
+					if err := end(commit); err != nil {
+						t.Error(err)
+					}
+					if commit {
+						mu.Lock()
+						committed++
+						mu.Unlock()
+					}
+					time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+		g.waitAccepted(committed)
+		close(produced)
+		<-stopped
+		g.must(stopA())
+		if n := len(g.rec.First()); n != committed {
+			t.Errorf("%d messages delivered of %d committed", n, committed)
+		}
+		if n := g.pending(); n != 0 {
+			t.Errorf("%d rows left", n)
+		}
+		g.inOrder()
+	})
+}
+
+// TestConnectionsCut kills the relay's connections while messages flow.
+func TestConnectionsCut(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, postgres, nil, &transporttest.Options{Latency: time.Millisecond})
+	var mu sync.Mutex
+	var states []string
+	_, stop := g.start(&relay.Options{TTL: 2 * time.Second, Hooks: relay.Hooks{Store: func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		states = append(states, fmt.Sprint(err))
+	}}})
+	const messages = 600
+	for i := range messages {
+		g.must(g.publish(fmt.Sprint("k", i%15))(true))
+		if i%150 == 75 {
+			_, err := g.db.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'postrider%' AND pid <> pg_backend_pid()`)
+			g.must(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for len(g.rec.First()) < messages && ctx.Err() == nil {
+		g.must(g.rec.WaitAccepted(ctx, len(g.rec.Accepted())+1))
+	}
+	for g.pending() > 0 && ctx.Err() == nil {
+		time.Sleep(20 * time.Millisecond)
+	}
+	g.must(stop())
+	if n := len(g.rec.First()); n != messages || g.pending() != 0 {
+		t.Fatalf("%d of %d delivered, %d pending", n, messages, g.pending())
+	}
+	g.inOrder()
+	mu.Lock()
+	defer mu.Unlock()
+	for i, s := range states {
+		if lost := s != "<nil>"; lost != (i%2 == 0) {
+			t.Fatalf("D8: store hook saw %s, want loss and return in turn", strings.Join(states, "; "))
+		}
+	}
+	if len(states) == 0 || !slices.Contains(states, "<nil>") {
+		t.Errorf("D8: store hook saw %q after connections were cut", states)
+	}
+}
+
+// TestSchedule holds a scheduled message back, through a restart of the relay.
+func TestSchedule(t *testing.T) {
+	t.Parallel()
+	onEngines(t, func(t *testing.T, g *rig) {
+		due := time.Now().Add(1500 * time.Millisecond)
+		r := g.record("k", "late")
+		r.Message.DeliverAt = due
+		tx, err := g.writer.BeginTx(t.Context(), nil)
+		g.must(err)
+		g.must(g.store.Enlist(t.Context(), tx, r, g.record("k", "now")))
+		g.must(tx.Commit())
+		_, stop := g.start(nil)
+		g.waitAccepted(1)
+		g.must(stop())
+		_, stop = g.start(nil)
+		g.waitAccepted(2)
+		g.must(stop())
+		sent := g.rec.Accepted()
+		if string(sent[0].Record.Message.Body) != "now" || string(sent[1].Record.Message.Body) != "late" || sent[1].At.Before(due) {
+			t.Fatalf("R4: sent %q at %v and %q at %v, due %v", sent[0].Record.Message.Body, sent[0].At, sent[1].Record.Message.Body, sent[1].At, due)
+		}
+	})
+}
