@@ -163,14 +163,14 @@ type texts struct {
 	Unpark      string // lane, key_hash, key
 	Lift        string // u(lane, key_hash, key)
 	Parked      string
-	ParkedRows  string // u(lane, key_hash, key), rows
-	AsideRows   string // u(lane, key_hash, key), rows
-	Return      string // u(lane, id)
-	SeenConfig  string // u(lane, config)
-	RaiseConfig string // u(lane)
-	CountAside  string // first, last
-	CountParked string // first, last
-	Audit       string // by, what, how many, detail
+	ParkedRows  limited // u(lane, key_hash, key), rows
+	AsideRows   limited // u(lane, key_hash, key), rows
+	Return      string  // u(lane, id)
+	SeenConfig  string  // u(lane, config)
+	RaiseConfig string  // u(lane)
+	CountAside  string  // first, last
+	CountParked string  // first, last
+	Audit       string  // by, what, how many, detail
 	LaneOwners  string
 	ListDead    limited // after time, after id, without body
 	ListDeadOf  limited // after time, after id, without body, route

@@ -174,26 +174,24 @@ func (s *Store) moveParked(ctx context.Context, q querier, leases []outbox.LaneL
 			parked = append(parked, k)
 		}
 	}
-	rows, err := s.rowsOfKeys(ctx, q, s.q.ParkedRows, parked, limit)
+	moved, err = s.moveKeys(ctx, q, &s.q.ParkedRows, parked, limit, func(rows []place) (int, error) {
+		return s.deferRows(ctx, q, rows, true)
+	})
 	if err != nil {
 		return 0, nil, err
 	}
-	if moved, err = s.deferRows(ctx, q, rows, true); err != nil {
-		return 0, nil, err
-	}
-	rows, err = s.rowsOfKeys(ctx, q, s.q.AsideRows, unparking, limit-moved)
-	if err != nil {
-		return 0, nil, err
-	}
-	for part := range slices.Chunk(rows, chunkRows) {
-		if _, err := q.ExecContext(ctx, s.q.Return, s.places(part)...); err != nil {
-			return 0, nil, err
+	back, err := s.moveKeys(ctx, q, &s.q.AsideRows, unparking, limit-moved, func(rows []place) (int, error) {
+		for part := range slices.Chunk(rows, chunkRows) {
+			if _, err := q.ExecContext(ctx, s.q.Return, s.places(part)...); err != nil {
+				return 0, err
+			}
 		}
-	}
-	if err := s.drop(ctx, q, s.q.DropDeferred, rows); err != nil {
+		return len(rows), s.drop(ctx, q, s.q.DropDeferred, rows)
+	})
+	if err != nil {
 		return 0, nil, err
 	}
-	moved += len(rows)
+	moved += back
 	if done, err = s.lift(ctx, q, unparking); err != nil || moved == limit {
 		return moved, done, err
 	}
@@ -206,27 +204,37 @@ func (s *Store) moveParked(ctx context.Context, q querier, leases []outbox.LaneL
 	return moved, done, err
 }
 
-// rowsOfKeys finds up to limit rows of the keys, in the order of their lanes
-// and positions.
-func (s *Store) rowsOfKeys(ctx context.Context, q querier, text string, keys []parkedKey, limit int) (rows []place, err error) {
+// moveKeys finds rows of the keys, each key's by position, and moves them until
+// limit is reached or there are no more. move returns how many it could.
+func (s *Store) moveKeys(ctx context.Context, q querier, texts *limited, keys []parkedKey, limit int, move func([]place) (int, error)) (moved int, err error) {
 	for part := range slices.Chunk(keys, chunkRows) {
-		if len(rows) >= limit {
-			break
-		}
-		err := query(ctx, q, text, append(s.keyRows(part), int64(limit-len(rows))), func(sr *sql.Rows) error {
-			var p place
-			var pos int64
-			var id idColumn
-			err := sr.Scan(&p.lane, &pos, &id)
-			p.id = id.id
-			rows = append(rows, p)
-			return err
-		})
-		if err != nil {
-			return nil, err
+		for moved < limit {
+			text, step := texts.at(limit - moved)
+			step = min(step, limit-moved)
+			var rows []place
+			err := query(ctx, q, text, append(s.keyRows(part), int64(step)), func(sr *sql.Rows) error {
+				var p place
+				var id idColumn
+				err := sr.Scan(&p.lane, &id)
+				p.id = id.id
+				rows = append(rows, p)
+				return err
+			})
+			if err != nil {
+				return moved, err
+			}
+			n, err := move(rows)
+			moved += n
+			if err != nil {
+				return moved, err
+			}
+			// Rows that could not be moved would be found again and again.
+			if len(rows) < step || n == 0 {
+				break
+			}
 		}
 	}
-	return rows, nil
+	return moved, nil
 }
 
 func (s *Store) keyRows(keys []parkedKey) []any {

@@ -30,6 +30,7 @@ var PostgreSQL = &Dialect{
 	busy:    func(err error) bool { s := sqlState(err); return s == "40P01" || s == "40001" },
 	prepare: preparePostgres,
 	macros: []string{
+		// As a sub-select it is worked out once and can bound an index scan.
 		"{now}", "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 		"{unparked}", `(o.key_hash IS NULL OR NOT EXISTS (SELECT 1 FROM {parked_keys} k WHERE k.lane = o.lane AND k.key_hash = o.key_hash AND k.ordering_key = o.ordering_key))`,
 		"{ready}", `(o.deliver_at IS NULL OR o.deliver_at <= $1::bigint) AND (o.retry_at IS NULL OR o.retry_at <= $1::bigint)
@@ -51,6 +52,11 @@ var PostgreSQL = &Dialect{
     UNION ALL (SELECT 1 FROM {deferred} p WHERE p.lane = ANY ($24::integer[]) AND p.id = u.id LIMIT 1)) x`,
 		"{state}", "attempts, last_error, first_failed_at, retry_at, claim_token, claim_until",
 		"{o.state}", "o.attempts, o.last_error, o.first_failed_at, o.retry_at, o.claim_token, o.claim_until",
+		// Only the index of keys has this order; written as equal key_hash and
+		// max(pos), the planner may walk the whole lane instead.
+		"{probe}", `(SELECT p.pos FROM {outbox} p WHERE p.lane = o.lane AND p.key_hash IS NOT NULL AND p.ordering_key = o.ordering_key
+      AND (p.key_hash, p.pos) <= (o.key_hash, u.after) AND (p.key_hash, p.pos) >= (o.key_hash, 0)
+    ORDER BY p.lane DESC, p.key_hash DESC, p.pos DESC LIMIT 1)`,
 		"{claimed}", "CASE WHEN o.claim_until IS NULL THEN 0 WHEN o.claim_until > {now} THEN 1 ELSE 0 END",
 	},
 	texts: texts{
@@ -169,17 +175,18 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
  WHERE l.owner = $3::uuid ORDER BY l.lane FOR SHARE OF l`,
 		ReadRanges: limited{`SELECT u.ord, {o.row}, {claimed},
   CASE WHEN o.key_hash IS NULL OR u.after = 0 THEN NULL ELSE
-   (SELECT max(p.pos) FROM {outbox} p WHERE p.lane = o.lane AND p.key_hash = o.key_hash AND p.ordering_key = o.ordering_key AND p.pos <= u.after) END
+   {probe} END
   FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS u(lane, after, upto, ord)
  CROSS JOIN LATERAL (SELECT o.* FROM {outbox} o WHERE o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
                       ORDER BY o.lane, o.pos LIMIT {LIMIT}) o`},
 		ReadKeys: limited{`SELECT u.ord, {o.row}, {claimed},
   CASE WHEN o.key_hash IS NULL OR u.after = 0 THEN NULL ELSE
-   (SELECT max(p.pos) FROM {outbox} p WHERE p.lane = o.lane AND p.key_hash = o.key_hash AND p.ordering_key = o.ordering_key AND p.pos <= u.after) END
+   {probe} END
   FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[]) WITH ORDINALITY AS u(lane, after, upto, key_hash, ordering_key, ord)
  CROSS JOIN LATERAL (
-   (SELECT o.* FROM {outbox} o WHERE u.key_hash IS NOT NULL AND o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key
-       AND o.pos > u.after AND o.pos <= u.upto ORDER BY o.lane, o.key_hash, o.pos LIMIT {LIMIT})
+   (SELECT o.* FROM {outbox} o WHERE u.key_hash IS NOT NULL AND o.lane = u.lane AND o.key_hash IS NOT NULL AND o.ordering_key = u.ordering_key
+       AND (o.key_hash, o.pos) > (u.key_hash, u.after) AND (o.key_hash, o.pos) <= (u.key_hash, u.upto)
+     ORDER BY o.lane, o.key_hash, o.pos LIMIT {LIMIT})
    UNION ALL
    (SELECT o.* FROM {outbox} o WHERE u.key_hash IS NULL AND o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
      ORDER BY o.lane, o.pos LIMIT {LIMIT})) o`},
@@ -224,7 +231,7 @@ SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
  WHERE k.lane = u.lane AND k.tried_to < u.pos`,
 		Due: limited{`SELECT o.lane, o.id, o.ordering_key FROM unnest($1::integer[]) WITH ORDINALITY AS u(lane, ord)
  CROSS JOIN LATERAL (SELECT o.lane, o.id, o.ordering_key, o.due_at, o.pos FROM {deferred} o
-                      WHERE o.lane = u.lane AND o.due_at <= {now} AND (o.claim_until IS NULL OR o.claim_until <= {now})
+                      WHERE o.lane = u.lane AND o.due_at <= (SELECT {now}) AND (o.claim_until IS NULL OR o.claim_until <= (SELECT {now}))
                       ORDER BY o.lane, o.due_at, o.pos LIMIT {LIMIT} FOR UPDATE SKIP LOCKED) o
  ORDER BY u.ord, o.due_at, o.pos LIMIT $2::integer`},
 		Promote: `INSERT INTO {outbox} AS o ({msg}, {state})
@@ -234,10 +241,10 @@ SELECT {d.msg}, d.attempts, d.last_error, d.first_failed_at, d.retry_at, d.claim
 ON CONFLICT (lane, id) DO NOTHING RETURNING {o.row}`,
 		NextDue: `SELECT min(o.due_at) FROM unnest($1::integer[]) AS u(lane)
  CROSS JOIN LATERAL (SELECT o.due_at FROM {deferred} o WHERE o.lane = u.lane AND o.due_at IS NOT NULL
-                        AND (o.claim_until IS NULL OR o.claim_until <= GREATEST({now}, o.due_at))
+                        AND (o.claim_until IS NULL OR o.claim_until <= GREATEST((SELECT {now}), o.due_at))
                       ORDER BY o.lane, o.due_at, o.pos LIMIT 1) o`,
 		NextClaimed: `SELECT min(o.claim_until) FROM unnest($1::integer[]) AS u(lane)
-  JOIN {deferred} o ON o.lane = u.lane AND o.due_at <= {now} AND o.claim_until > {now}`,
+  JOIN {deferred} o ON o.lane = u.lane AND o.due_at <= (SELECT {now}) AND o.claim_until > (SELECT {now})`,
 
 		Park: `INSERT INTO {parked_keys} AS k (lane, key_hash, ordering_key, why, parked_by, parked_at)
 SELECT u.lane, u.key_hash, u.ordering_key, u.why, $5::text, {now}
@@ -251,12 +258,18 @@ ON CONFLICT (lane, key_hash, ordering_key) DO UPDATE
    AND NOT EXISTS (SELECT 1 FROM {deferred} o WHERE o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key AND o.due_at IS NULL)
 RETURNING k.lane, k.ordering_key`,
 		Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys} ORDER BY lane, ordering_key`,
-		ParkedRows: `SELECT o.lane, o.pos, o.id FROM unnest($1::integer[], $2::bigint[], $3::bytea[]) AS u(lane, key_hash, ordering_key)
-  JOIN {outbox} o ON o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key
- ORDER BY o.lane, o.pos LIMIT $4::integer FOR UPDATE OF o`,
-		AsideRows: `SELECT o.lane, o.pos, o.id FROM unnest($1::integer[], $2::bigint[], $3::bytea[]) AS u(lane, key_hash, ordering_key)
-  JOIN {deferred} o ON o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key AND o.due_at IS NULL
- ORDER BY o.lane, o.pos LIMIT $4::integer FOR UPDATE OF o`,
+		ParkedRows: limited{`SELECT o.lane, o.id FROM unnest($1::integer[], $2::bigint[], $3::bytea[]) AS u(lane, key_hash, ordering_key)
+ CROSS JOIN LATERAL (SELECT o.lane, o.id FROM {outbox} o
+   WHERE o.lane = u.lane AND o.key_hash IS NOT NULL AND o.ordering_key = u.ordering_key AND (o.key_hash, o.pos) > (u.key_hash, 0)
+     AND (o.key_hash, o.pos) <= (u.key_hash, 9223372036854775807)
+   ORDER BY o.lane, o.key_hash, o.pos LIMIT {LIMIT} FOR UPDATE) o
+ LIMIT $4::integer`},
+		AsideRows: limited{`SELECT o.lane, o.id FROM unnest($1::integer[], $2::bigint[], $3::bytea[]) AS u(lane, key_hash, ordering_key)
+ CROSS JOIN LATERAL (SELECT o.lane, o.id FROM {deferred} o
+   WHERE o.lane = u.lane AND o.due_at IS NULL AND o.ordering_key = u.ordering_key AND (o.key_hash, o.pos) > (u.key_hash, 0)
+     AND (o.key_hash, o.pos) <= (u.key_hash, 9223372036854775807)
+   ORDER BY o.lane, o.key_hash, o.pos LIMIT {LIMIT} FOR UPDATE) o
+ LIMIT $4::integer`},
 		Return: `INSERT INTO {outbox} (pos, {msg}, {state})
 SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.pos = d.pos) THEN nextval({'outbox_pos}::regclass) ELSE d.pos END,
    {d.msg}, d.attempts, d.last_error, d.first_failed_at, d.retry_at, d.claim_token, d.claim_until
@@ -316,8 +329,9 @@ func sqlState(err error) string {
 
 // preparePostgres gives a relay's connection plans that fit its statements
 // whatever the tables held when it was opened, and time limits, so that a
-// relay host that vanishes holds no lock for long. A settle finds its rows by
-// primary key; a hash join there would read the whole table.
+// relay host that vanishes holds no lock for long. Every read wants the order of
+// an index, which a bitmap loses; a settle finds its rows by primary key, where
+// a hash join would read the whole table.
 func preparePostgres(ctx context.Context, c *sql.Conn, purpose string) (func(context.Context) error, error) {
 	scan := "on"
 	if purpose == "settle" {
@@ -328,7 +342,7 @@ func preparePostgres(ctx context.Context, c *sql.Conn, purpose string) (func(con
 		timeout = "10s"
 	}
 	_, err := c.ExecContext(ctx, `SELECT set_config('application_name', $1::text, false),
- set_config('plan_cache_mode', 'force_custom_plan', false), set_config('jit', 'off', false),
+ set_config('plan_cache_mode', 'force_custom_plan', false), set_config('jit', 'off', false), set_config('enable_bitmapscan', 'off', false),
  set_config('default_transaction_isolation', 'read committed', false), set_config('default_transaction_read_only', 'off', false),
  set_config('enable_seqscan', $2::text, false), set_config('enable_hashjoin', $2::text, false), set_config('enable_mergejoin', $2::text, false),
  set_config('statement_timeout', $3::text, false), set_config('idle_in_transaction_session_timeout', '15s', false)`,

@@ -223,12 +223,14 @@ ON CONFLICT (lane, key_hash, ordering_key) DO UPDATE
    AND NOT EXISTS (SELECT 1 FROM {deferred} o WHERE o.lane = k.lane AND o.key_hash = k.key_hash AND o.ordering_key = k.ordering_key AND o.due_at IS NULL)
 RETURNING lane, ordering_key`,
 		Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys} ORDER BY lane, ordering_key`,
-		ParkedRows: `SELECT o.lane, o.pos, o.id FROM {u:key}
- CROSS JOIN {outbox} o ON o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key
- ORDER BY o.lane, o.pos LIMIT ?2`,
-		AsideRows: `SELECT o.lane, o.pos, o.id FROM {u:key}
- CROSS JOIN {deferred} o ON o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key AND o.due_at IS NULL
- ORDER BY o.lane, o.pos LIMIT ?2`,
+		ParkedRows: limited{`SELECT o.lane, o.id FROM {u:key} CROSS JOIN {outbox} o
+ WHERE o.pos IN (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.key_hash = u.key_hash AND p.ordering_key = u.ordering_key
+                  ORDER BY p.lane, p.key_hash, p.pos LIMIT {LIMIT})
+ LIMIT ?2`},
+		AsideRows: limited{`SELECT o.lane, o.id FROM {u:key} CROSS JOIN {deferred} o
+ WHERE o.rowid IN (SELECT p.rowid FROM {deferred} p WHERE p.lane = u.lane AND p.key_hash = u.key_hash AND p.ordering_key = u.ordering_key AND p.due_at IS NULL
+                    ORDER BY p.lane, p.key_hash, p.pos LIMIT {LIMIT})
+ LIMIT ?2`},
 		Return: `INSERT INTO {outbox} (pos, {msg}, {state})
 SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHERE p.pos = d.pos) THEN NULL ELSE d.pos END,
    {d.msg}, d.attempts, d.last_error, d.first_failed_at, d.retry_at, d.claim_token, d.claim_until
