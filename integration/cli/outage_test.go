@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/postrider/postrider/integration/testenv"
+)
+
+// proxy stands between the program and a server, and can be cut.
+type proxy struct {
+	ln     net.Listener
+	target string
+	mu     sync.Mutex
+	down   bool
+	conns  map[net.Conn]bool
+	wg     sync.WaitGroup
+}
+
+func newProxy(t *testing.T, target string) *proxy {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{ln: ln, target: target, conns: map[net.Conn]bool{}}
+	p.wg.Go(p.serve)
+	t.Cleanup(func() {
+		ln.Close()
+		p.cut(true)
+		p.wg.Wait()
+	})
+	return p
+}
+
+func (p *proxy) serve() {
+	for {
+		c, err := p.ln.Accept()
+		if err != nil {
+			return
+		}
+		s, err := net.Dial("tcp", p.target)
+		if err != nil {
+			c.Close()
+			continue
+		}
+		p.mu.Lock()
+		if p.down {
+			c.Close()
+			s.Close()
+			p.mu.Unlock()
+			continue
+		}
+		p.conns[c], p.conns[s] = true, true
+		p.mu.Unlock()
+		for _, way := range [][2]net.Conn{{c, s}, {s, c}} {
+			p.wg.Go(func() {
+				io.Copy(way[0], way[1])
+				c.Close()
+				s.Close()
+			})
+		}
+	}
+}
+
+// cut ends every connection, and new ones until it is called with false.
+func (p *proxy) cut(down bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = down
+	if down {
+		for c := range p.conns {
+			c.Close()
+		}
+		clear(p.conns)
+	}
+}
+
+// through returns the URL with the proxy's address and that of the server.
+func through(t *testing.T, s string) (string, *proxy) {
+	t.Helper()
+	u, err := url.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProxy(t, u.Host)
+	u.Host = p.ln.Addr().String()
+	return u.String(), p
+}
+
+// A relay outlives its database and its broker, says one line for each loss
+// and each return, and delivers what came in between.
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	db := postgres(t)
+	if code, p := run(t, nil, "migrate", "--db", db.url); code != 0 {
+		t.Fatalf("migrate: %s", &p.stderr)
+	}
+	js, name, subject := stream(t, testenv.NATS(t))
+	dbURL, database := through(t, db.url)
+	natsURL, broker := through(t, testenv.NATS(t))
+	relay := start(t, nil, "run", "--db", dbURL, "--nats", natsURL, "--stream", name, "--ttl", "2s", "--poll", "100ms",
+		"--backoff-max", "500ms", "--log-level", "debug")
+	stored := func() uint64 {
+		s, err := js.Stream(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.CachedInfo().State.Msgs
+	}
+	logged := func(line string) func() bool {
+		return func() bool { return strings.Contains(relay.stderr.String(), line) }
+	}
+	db.publish(t, subject, 5)
+	eventually(t, "the first messages are delivered", func() bool { return stored() == 5 })
+
+	database.cut(true)
+	eventually(t, "the log tells that the database is lost", logged("database lost"))
+	db.publish(t, subject, 5)
+	database.cut(false)
+	eventually(t, "the log tells that the database is back", logged("database is back"))
+	eventually(t, "what was published meanwhile is delivered", func() bool { return stored() == 10 })
+
+	broker.cut(true)
+	db.publish(t, subject, 5)
+	eventually(t, "the log tells that the broker is lost", logged("broker lost"))
+	broker.cut(false)
+	eventually(t, "the log tells that the broker is back", logged("broker is back"))
+	eventually(t, "what waited is delivered", func() bool { return stored() == 15 })
+
+	if err := relay.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := relay.wait(t); code != 0 {
+		t.Errorf("run ends with %d, want 0", code)
+	}
+	for _, line := range []string{"database lost", "database is back"} {
+		if n := strings.Count(relay.stderr.String(), line); n != 1 {
+			t.Errorf("the log says %d times %q, want once", n, line)
+		}
+	}
+}
