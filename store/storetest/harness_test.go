@@ -3,6 +3,8 @@ package storetest
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,4 +44,34 @@ func memHarnessOf(wrap func(*Mem) outbox.Store) Harness[*MemTx] {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	Run(t, memHarness())
+}
+
+// A store that has the six methods and nothing else runs every rule of S, E, R,
+// C and B.
+func TestConformanceOfABareStore(t *testing.T) {
+	t.Parallel()
+	h := memHarnessOf(func(m *Mem) outbox.Store { return struct{ outbox.Store }{m} })
+	Run(t, h)
+	Model(t, h, &ModelOptions{Rounds: 6})
+}
+
+func TestRulesAreNamedOnceAndNoneIsMissing(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, name := range Rules() {
+		if seen[name] {
+			t.Errorf("two rules are named %s", name)
+		}
+		seen[name] = true
+		rule, _, _ := strings.Cut(name, "_")
+		seen[rule] = true
+	}
+	// E7 is the unit of work's, which is above the store.
+	for letter, last := range map[string]int{"S": 7, "E": 9, "R": 8, "C": 11, "B": 3, "D": 1} {
+		for i := 1; i <= last; i++ {
+			if rule := letter + strconv.Itoa(i); !seen[rule] && rule != "E7" {
+				t.Errorf("no subtest proves %s", rule)
+			}
+		}
+	}
 }

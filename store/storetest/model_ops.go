@@ -532,14 +532,14 @@ var checkDef = opDef{name: "check", prep: func(w *world, _ []uint64) (string, fu
 		}
 		slices.Sort(recs)
 		say("rows %s", strings.Join(recs, ", "))
-		if s.lanes() != nil {
+		if w.can(needLanes) {
 			var reads []outbox.LaneRead
 			for i := range w.route.Lanes() {
 				reads = append(reads, outbox.LaneRead{Lane: w.route.First + outbox.Lane(i)})
 			}
 			say("hot %s", w.readLanes(s, 128*len(reads), reads...))
 		}
-		if d := s.dead(); d != nil {
+		if d := s.dead(); w.can(needDead) {
 			n, err := d.CountDead(s.ctx, "")
 			say("%d dead %s", n, errName(err))
 			dst := make([]outbox.DeadLetter, 1000)
@@ -552,10 +552,10 @@ var checkDef = opDef{name: "check", prep: func(w *world, _ []uint64) (string, fu
 			slices.Sort(names)
 			say("%s %s", errName(err), strings.Join(names, ", "))
 		}
-		if s.parker() != nil {
+		if w.can(needParker) {
 			say("parked %v", s.parkedKeys())
 		}
-		if i, ok := s.store.(outbox.Inspector); ok {
+		if i, _ := s.store.(outbox.Inspector); w.can(needInspect) {
 			v, err := i.Inspect(s.ctx, w.now)
 			say("%d relays %s", len(v.Relays), errName(err))
 			for _, r := range v.Routes {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/postrider/postrider/outbox"
@@ -285,6 +287,90 @@ var laneReadRules = []rule{
 		e.equal("KeyPrev names the late row", rows[0].KeyPrev, late)
 		e.equal("rows of the key", laneIDs(e.hot(outbox.LaneRead{Lane: lane, Keys: [][]byte{[]byte(keys[0])}})), inOrder([]outbox.Record{r1, r2}))
 		e.equal("what a sweep below the cursor finds", laneIDs(e.hot(outbox.LaneRead{Lane: lane, UpTo: cursor})), inOrder([]outbox.Record{r1, r3}))
+	}},
+	{"P3_concurrent_producers_stay_in_order", needLanes, func(e *env) {
+		// Producers of a key are serialised by a lock, as by a row of a business
+		// table; their transactions stay open for a while, so that positions
+		// commit out of order between keys. The reader keeps a cursor, trusts
+		// KeyPrev and sweeps now and then.
+		keys := append(e.keysOfOneLane(3), "elsewhere")
+		const each = 25
+		total := 0
+		locks := make([]sync.Mutex, len(keys))
+		next := make([]int, len(keys))
+		var producers sync.WaitGroup
+		for p := range 2 * len(keys) {
+			total += each
+			producers.Add(1)
+			go func() {
+				defer producers.Done()
+				k := p % len(keys)
+				for i := range each {
+					locks[k].Lock()
+					rec := e.rec(keys[k])
+					rec.Message.Body = strconv.AppendInt(nil, int64(next[k]), 10)
+					tx, err := e.fix.begin(e.ctx)
+					if err == nil {
+						if err = tx.enlist(e.ctx, rec); err == nil {
+							time.Sleep(time.Duration((i*7+p*3)%5) * time.Millisecond)
+							err = tx.commit()
+						} else {
+							_ = tx.rollback()
+						}
+					}
+					if err != nil {
+						e.Errorf("producer: %v", err)
+					}
+					next[k]++
+					locks[k].Unlock()
+				}
+			}()
+		}
+		o := e.owner()
+		o.acquireAll()
+		cursor := map[outbox.Lane]int64{e.laneOf(keys[0]): 0, e.laneOf("elsewhere"): 0}
+		sent := map[string]int{}
+		done := map[outbox.ID]bool{}
+		deliver := func(row outbox.LaneRow) {
+			if done[row.Record.ID] {
+				return
+			}
+			key := string(row.Record.Message.Key)
+			if got, want := string(row.Record.Message.Body), strconv.Itoa(sent[key]); got != want {
+				e.Fatalf("key %s: message %s is sent in the place of %s", key, got, want)
+			}
+			sent[key]++
+			done[row.Record.ID] = true
+			o.one("accepted", o.outcome(row, outbox.SettleAccepted), outbox.Settled)
+		}
+		idle := 0
+		for round := 0; len(done) < total; round++ {
+			before := len(done)
+			for lane := range cursor {
+				after := cursor[lane]
+				if round%8 == 7 {
+					after = 0 // what committed below the cursor
+				}
+				for _, row := range e.hot(outbox.LaneRead{Lane: lane, After: after}) {
+					if row.KeyPrev != 0 || row.Pos <= cursor[lane] {
+						for _, late := range e.hot(outbox.LaneRead{Lane: lane, Keys: [][]byte{row.Record.Message.Key}}) {
+							deliver(late)
+						}
+					}
+					deliver(row)
+					cursor[lane] = max(cursor[lane], row.Pos)
+				}
+			}
+			if idle++; len(done) > before {
+				idle = 0
+			}
+			if idle > 5000 {
+				e.Fatalf("%d of %d messages were found", len(done), total)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		producers.Wait()
+		e.equal("left", e.count(e.now), int64(0))
 	}},
 	{"P3_no_rows_no_reads", needLanes, func(e *env) {
 		n, err := e.lanes().ReadLanes(e.ctx, nil, make([]outbox.LaneRow, 4))

@@ -209,6 +209,22 @@ var operatorRules = []rule{
 		e.equal("dead", len(e.listDead(outbox.DeadQuery{})), 1)
 		e.equal("pending", e.count(e.now), int64(1))
 	}},
+	{"P4_an_id_that_dies_again_does_not_wedge_the_settle", needDead, func(e *env) {
+		// A producer used the id again while the first one was dead.
+		r, other := e.rec("k"), e.rec("k")
+		e.enlist(r)
+		o := e.owner()
+		o.acquireAll()
+		o.bury(r)
+		e.enlist(r, other)
+		s := o.outcome(e.row(r), outbox.SettleDead)
+		s.Reason = "again"
+		e.equal("settled", o.settle(s, o.outcome(e.row(other), outbox.SettleAccepted)), []outbox.SettleResult{outbox.Settled, outbox.Settled})
+		e.equal("pending", e.count(e.now), int64(0))
+		ds := e.listDead(outbox.DeadQuery{})
+		e.equal("dead", deadIDs(ds), []outbox.ID{r.ID})
+		e.equal("reason", ds[0].Reason, "again")
+	}},
 	{"P4_discard_is_final", needDead, func(e *env) {
 		recs := []outbox.Record{e.rec("k"), e.rec("")}
 		e.enlist(recs...)
@@ -370,6 +386,25 @@ var operatorRules = []rule{
 		e.unpark("k")
 		o.moveParked(10)
 		e.equal("rows", ids(e.pending(e.now)), ids(recs[1:]))
+	}},
+	{"P4_failure_under_a_claim_leaves_the_row_parked", needMover, func(e *env) {
+		// Claimed by a third party, then its key is parked and moved aside.
+		r := e.put("k")
+		c := e.claim(r.ID, e.now, e.now.Add(time.Hour))
+		o := e.owner()
+		o.acquireAll()
+		e.park("k")
+		moved, _ := o.moveParked(10)
+		e.equal("moved", moved, 1)
+		ok, err := e.store.RecordFailure(e.ctx, c, e.now, outbox.Failure{Reason: "refused", RetryAt: e.now.Add(-time.Minute)})
+		e.yes("RecordFailure", ok, err)
+		e.equal("eligible", e.count(e.now.Add(time.Hour)), int64(0))
+		rows, _ := o.promote()
+		e.equal("promoted", len(rows), 0)
+		e.unpark("k")
+		moved, _ = o.moveParked(10)
+		e.equal("brought back", moved, 1)
+		e.equal("attempts", e.lookup(r, e.now).Attempts, 1)
 	}},
 	{"P4_a_row_is_in_exactly_one_place", needMover, func(e *env) {
 		dead := e.dead()

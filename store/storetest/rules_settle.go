@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -357,6 +358,47 @@ var settleRules = []rule{
 		ok, err := e.store.Complete(e.ctx, c, e.now)
 		e.yes("Complete", ok, err)
 		e.equal("rows", ids(e.pending(e.now)), ids([]outbox.Record{other}))
+	}},
+	{"P2_promotion_of_an_undecodable_row", needLanes, func(e *env) {
+		good, bad := e.at("k", e.now.Add(-time.Hour)), e.at("k", e.now.Add(-time.Minute))
+		e.enlist(good, bad)
+		e.ok(e.fix.corrupt(e.ctx, bad.ID))
+		o := e.owner()
+		o.acquireAll()
+		rows, _ := o.promote()
+		e.equal("promoted", laneIDs(rows), inOrder([]outbox.Record{good, bad}))
+		e.equal("errors", []bool{rows[0].Err != nil, rows[1].Err != nil}, []bool{false, true})
+		o.one("settled", o.outcome(rows[1], outbox.SettleDead), outbox.Settled)
+	}},
+	{"P2_cancellation_is_observed", needLanes, func(e *env) {
+		r := e.put("k")
+		o := e.owner()
+		o.acquireAll()
+		row := e.row(r)
+		ctx, cancel := context.WithCancel(e.ctx)
+		cancel()
+		dst := make([]outbox.LaneRow, 8)
+		for name, call := range map[string]func() error{
+			"AcquireLanes": func() error {
+				_, err := o.store.AcquireLanes(ctx, outbox.LaneRequest{Owner: o.id, Routes: []string{e.fix.route}, TTL: time.Minute, End: true})
+				return err
+			},
+			"ReadLanes": func() error {
+				_, err := o.store.ReadLanes(ctx, []outbox.LaneRead{{Lane: row.Lane}}, dst)
+				return err
+			},
+			"SettleLanes": func() error {
+				_, err := o.store.SettleLanes(ctx, outbox.SettleRequest{Owner: o.id, Settlements: []outbox.Settlement{o.outcome(row, outbox.SettleAccepted)}})
+				return err
+			},
+			"PromoteLanes": func() error { _, _, err := o.store.PromoteLanes(ctx, o.list(), dst); return err },
+		} {
+			if err := call(); !errors.Is(err, context.Canceled) {
+				e.Errorf("%s: got %v, want context.Canceled", name, err)
+			}
+		}
+		o.acquireAll()
+		e.same(r)
 	}},
 	{"P2_retry_and_schedule_both_bound_promotion", needLanes, func(e *env) {
 		r := e.at("", e.now.Add(-time.Hour))
