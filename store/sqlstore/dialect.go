@@ -23,6 +23,9 @@ type Dialect struct {
 	texts   texts
 	macros  []string // pairs for strings.NewReplacer
 	begin   string   // begins a transaction that may write
+	// beginRead begins a read on a connection of the pool, whose settings are
+	// not the store's; "" where a read needs none.
+	beginRead string
 
 	// rows makes a table parameter of so many columns: the first arguments of a
 	// statement.

@@ -37,7 +37,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 			}
 		}
 		return s.again(ctx, func() error {
-			return s.transaction(ctx, c, func(q querier) error { return s.migrate(ctx, q, steps) })
+			return transaction(ctx, c, s.d.begin, func(q querier) error { return s.migrate(ctx, q, steps) })
 		})
 	})
 	if err != nil {

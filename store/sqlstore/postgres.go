@@ -21,11 +21,12 @@ var PostgreSQL = &Dialect{
 	drivers: []string{"pgx", "pq.", "stdlib"},
 	// Whatever the role's default is: at REPEATABLE READ a statement after a
 	// lock would not see what the lock was waiting for.
-	begin:   "BEGIN ISOLATION LEVEL READ COMMITTED",
-	rows:    func(columns int) rowWriter { return newArrays(columns) },
-	id:      func(id outbox.ID) any { return id.String() },
-	lanes:   func(first, n int64) any { return numbers('{', first, n, '}') },
-	missing: func(err error) bool { s := sqlState(err); return s == "42P01" || s == "3F000" },
+	begin:     "BEGIN ISOLATION LEVEL READ COMMITTED; " + settingsPostgres,
+	beginRead: "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; " + settingsPostgres,
+	rows:      func(columns int) rowWriter { return newArrays(columns) },
+	id:        func(id outbox.ID) any { return id.String() },
+	lanes:     func(first, n int64) any { return numbers('{', first, n, '}') },
+	missing:   func(err error) bool { s := sqlState(err); return s == "42P01" || s == "3F000" },
 	// Deadlock and serialization failure: PostgreSQL has rolled back.
 	busy:    func(err error) bool { s := sqlState(err); return s == "40P01" || s == "40001" },
 	prepare: preparePostgres,
@@ -43,13 +44,6 @@ var PostgreSQL = &Dialect{
 		"{many}", `unnest($1::integer[], $2::uuid[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::bytea[],
   $11::bigint[], $12::bigint[], $13::text[], $14::smallint[], $15::text[], $16::text[], $17::bigint[], $18::text[], $19::bytea[],
   $20::text[], $21::text[], $22::text[], $23::text[]) WITH ORDINALITY AS u({msg}, ord)`,
-		"{fresh}", `NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = ANY ($24::integer[]) AND p.id = $2::uuid)
-   AND NOT EXISTS (SELECT 1 FROM {deferred} p WHERE p.lane = ANY ($24::integer[]) AND p.id = $2::uuid)`,
-		// LIMIT keeps the planner from turning the look-ups into one scan of the
-		// whole table.
-		"{stale}", `SELECT 1 FROM u CROSS JOIN LATERAL (
-    (SELECT 1 FROM {outbox} p WHERE p.lane = ANY ($24::integer[]) AND p.id = u.id LIMIT 1)
-    UNION ALL (SELECT 1 FROM {deferred} p WHERE p.lane = ANY ($24::integer[]) AND p.id = u.id LIMIT 1)) x`,
 		"{state}", "attempts, last_error, first_failed_at, retry_at, claim_token, claim_until",
 		"{o.state}", "o.attempts, o.last_error, o.first_failed_at, o.retry_at, o.claim_token, o.claim_until",
 		// Only the index of keys has this order; written as equal key_hash and
@@ -72,26 +66,24 @@ var PostgreSQL = &Dialect{
 
 		EnlistOne: `INSERT INTO {outbox} ({msg})
 SELECT {one}
- WHERE {fresh}
+ WHERE {pending_id}($24::integer[], ARRAY[$2::uuid]) IS NULL
 ON CONFLICT (lane, id) DO NOTHING`,
 		EnlistMany: `WITH u AS MATERIALIZED (SELECT * FROM {many}),
-x AS MATERIALIZED ({stale} LIMIT 1)
+x AS MATERIALIZED (SELECT {pending_id}($24::integer[], $2::uuid[]) AS id)
 INSERT INTO {outbox} ({msg})
-SELECT {u.msg} FROM u WHERE NOT EXISTS (SELECT 1 FROM x) ORDER BY u.ord
+SELECT {u.msg} FROM u WHERE (SELECT x.id FROM x) IS NULL ORDER BY u.ord
 ON CONFLICT (lane, id) DO NOTHING RETURNING id`,
 		DeferOne: `INSERT INTO {deferred} ({msg}, due_at)
 SELECT {one}, $11::bigint
- WHERE {fresh}
+ WHERE {pending_id}($24::integer[], ARRAY[$2::uuid]) IS NULL
 ON CONFLICT (lane, id) DO NOTHING`,
 		DeferMany: `WITH u AS MATERIALIZED (SELECT * FROM {many}),
-x AS MATERIALIZED ({stale} LIMIT 1)
+x AS MATERIALIZED (SELECT {pending_id}($24::integer[], $2::uuid[]) AS id)
 INSERT INTO {deferred} ({msg}, due_at)
-SELECT {u.msg}, u.deliver_at FROM u WHERE NOT EXISTS (SELECT 1 FROM x) ORDER BY u.ord
+SELECT {u.msg}, u.deliver_at FROM u WHERE (SELECT x.id FROM x) IS NULL ORDER BY u.ord
 ON CONFLICT (lane, id) DO NOTHING RETURNING id`,
-		UnlistHot: `DELETE FROM {outbox} o USING unnest($1::integer[], $2::uuid[]) AS u(lane, id) WHERE o.lane = u.lane AND o.id = u.id`,
-		PendingIDs: `SELECT u.id FROM unnest($1::uuid[]) AS u(id)
- WHERE EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = ANY ($2::integer[]) AND p.id = u.id)
-    OR EXISTS (SELECT 1 FROM {deferred} p WHERE p.lane = ANY ($2::integer[]) AND p.id = u.id)`,
+		UnlistHot:  `DELETE FROM {outbox} o USING unnest($1::integer[], $2::uuid[]) AS u(lane, id) WHERE o.lane = u.lane AND o.id = u.id`,
+		PendingIDs: `SELECT u.id FROM unnest($1::uuid[]) AS u(id) WHERE {pending_id}($2::integer[], ARRAY[u.id]) IS NOT NULL`,
 
 		ReadLane: limited{`SELECT {o.row} FROM (
   (SELECT {o.row} FROM {outbox} o WHERE o.lane = $2::integer AND o.id > $3::uuid AND o.key_hash IS NOT NULL
@@ -316,6 +308,10 @@ ON CONFLICT (consumer, message_id) DO UPDATE
   SELECT consumer, message_id FROM {inbox} WHERE expires_at <= $1::bigint ORDER BY expires_at LIMIT {LIMIT} FOR UPDATE SKIP LOCKED)`},
 	},
 }
+
+// settingsPostgres keep a plan that was made while a table was empty from being
+// used when it is full.
+const settingsPostgres = "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
 
 // sqlState is the driver's SQLSTATE, "" without one. Both pgx's and lib/pq's
 // errors have the method.

@@ -45,7 +45,7 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 	small := len(r.Settlements) <= chunkRows && len(r.TriedTo) <= chunkRows
 	switch {
 	case accepted && small && len(r.TriedTo) == 0:
-		err = h.read(ctx, "settle", func(q querier) error {
+		err = h.short(ctx, "settle", func(q querier) error {
 			res = make([]outbox.SettleResult, len(r.Settlements))
 			return h.s.accept(ctx, q, &r, res, h.s.q.Settle, nil)
 		})
@@ -56,7 +56,7 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 			m.Int(t.Epoch)
 			m.Int(t.Pos)
 		}
-		err = h.read(ctx, "settle", func(q querier) error {
+		err = h.short(ctx, "settle", func(q querier) error {
 			res = make([]outbox.SettleResult, len(r.Settlements))
 			return h.s.accept(ctx, q, &r, res, h.s.q.SettleMarked, append(m.Args(), h.s.d.id(r.Owner)))
 		})

@@ -349,22 +349,43 @@ func (h handle) conn(ctx context.Context, fn func(*sql.Conn) error) error {
 	return fn(c)
 }
 
-// read runs fn outside of a transaction, each statement for itself. fn runs
-// again when the engine asks for it.
+// read runs fn to read: on a pinned connection each statement for itself, on one
+// of the pool in a transaction where its settings are needed. fn runs again when
+// the engine asks for it: it must set its results afresh.
 func (h handle) read(ctx context.Context, what string, fn func(querier) error) error {
+	if h.pin == nil && h.s.d.beginRead != "" {
+		return h.within(ctx, what, h.s.d.beginRead, fn)
+	}
+	return h.single(ctx, what, fn)
+}
+
+// single runs the statements of fn each for itself.
+func (h handle) single(ctx context.Context, what string, fn func(querier) error) error {
 	err := h.conn(ctx, func(c *sql.Conn) error {
 		return h.again(ctx, func() error { return fn(c) })
 	})
 	return h.s.wrap(what, err)
 }
 
-// write runs fn in a transaction that may write. fn runs again, in a new
-// transaction, when the engine asks for it: it must set its results afresh.
+// write runs fn in a transaction that may write.
 func (h handle) write(ctx context.Context, what string, fn func(querier) error) error {
+	return h.within(ctx, what, h.s.d.begin, fn)
+}
+
+func (h handle) within(ctx context.Context, what, begin string, fn func(querier) error) error {
 	err := h.conn(ctx, func(c *sql.Conn) error {
-		return h.again(ctx, func() error { return h.s.transaction(ctx, c, fn) })
+		return h.again(ctx, func() error { return transaction(ctx, c, begin, fn) })
 	})
 	return h.s.wrap(what, err)
+}
+
+// short runs fn, which writes with a single statement: by itself on a pinned
+// connection.
+func (h handle) short(ctx context.Context, what string, fn func(querier) error) error {
+	if h.pin == nil {
+		return h.write(ctx, what, fn)
+	}
+	return h.single(ctx, what, fn)
 }
 
 // again repeats fn while the engine is busy, until ctx is done. The pauses are
@@ -386,18 +407,21 @@ func (h handle) again(ctx context.Context, fn func() error) error {
 
 // transaction is begin, fn, commit. A connection whose transaction could not be
 // ended is thrown away, so that nobody meets it open.
-func (s *Store) transaction(ctx context.Context, c *sql.Conn, fn func(querier) error) (err error) {
-	if _, err := c.ExecContext(ctx, s.d.begin); err != nil {
+func transaction(ctx context.Context, c *sql.Conn, begin string, fn func(querier) error) (err error) {
+	rollback := func() error {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_, err := c.ExecContext(clean, "ROLLBACK")
+		return err
+	}
+	if _, err := c.ExecContext(ctx, begin); err != nil {
+		// It may have begun and failed at a setting; else this is refused.
+		_ = rollback()
 		return err
 	}
 	done := false
 	defer func() {
-		if done {
-			return
-		}
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if _, rerr := c.ExecContext(clean, "ROLLBACK"); rerr != nil {
+		if !done && rollback() != nil {
 			discard(c)
 		}
 	}()

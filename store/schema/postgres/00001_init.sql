@@ -82,6 +82,20 @@ CREATE INDEX {=deferred_due} ON {deferred} (lane, due_at, pos) WHERE due_at IS N
 
 CREATE INDEX {=deferred_parked} ON {deferred} (lane, key_hash, pos) WHERE due_at IS NULL;
 
+-- The first of the ids that is pending in one of the lanes. Producers cache the
+-- plan of their INSERT; made while the table was empty, it would read the whole
+-- table for every row of a later backlog. Here the plan is always that of the
+-- index, whatever the session's settings are.
+-- +goose StatementBegin
+CREATE FUNCTION {pending_id}(lanes integer[], ids uuid[]) RETURNS uuid
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$ BEGIN
+RETURN (SELECT u.id FROM unnest(ids) AS u(id) CROSS JOIN LATERAL (
+    (SELECT 1 FROM {outbox} p WHERE p.lane = ANY (lanes) AND p.id >= u.id AND p.id <= u.id ORDER BY p.lane, p.id LIMIT 1)
+    UNION ALL
+    (SELECT 1 FROM {deferred} p WHERE p.lane = ANY (lanes) AND p.id >= u.id AND p.id <= u.id ORDER BY p.lane, p.id LIMIT 1)) x
+  LIMIT 1); END $$;
+-- +goose StatementEnd
+
 CREATE TABLE {dead} (
     pos              bigint   NOT NULL,
     key_hash         bigint,

@@ -2,6 +2,5 @@ INSERT INTO "postrider_outbox" (lane, id, key_hash, ordering_key, transport, mes
 SELECT $1::integer, $2::uuid, $3::bigint, $4::bytea, $5::text, $6::text, $7::text, $8::text, $9::bytea, $10::bytea,
   $11::bigint, $12::bigint, $13::text, $14::smallint, $15::text, $16::text, $17::bigint, $18::text, $19::bytea,
   $20::text, $21::text, $22::text, $23::text
- WHERE NOT EXISTS (SELECT 1 FROM "postrider_outbox" p WHERE p.lane = ANY ($24::integer[]) AND p.id = $2::uuid)
-   AND NOT EXISTS (SELECT 1 FROM "postrider_deferred" p WHERE p.lane = ANY ($24::integer[]) AND p.id = $2::uuid)
+ WHERE "postrider_pending_id"($24::integer[], ARRAY[$2::uuid]) IS NULL
 ON CONFLICT (lane, id) DO NOTHING
