@@ -208,6 +208,7 @@ func cut(s string, n int) string {
 // world is what both sides have in common.
 type world struct {
 	sides  [2]*side // the model, the store under test
+	mem    *Mem     // the model, which shows where it is worth to act
 	base   time.Time
 	now    time.Time // of contract calls
 	route  outbox.Route
@@ -259,6 +260,7 @@ func newWorld(tb testing.TB, f *fixture) *world {
 		slices.SortFunc(routes, func(a, b outbox.Route) int { return int(a.First - b.First) })
 	}
 	m := NewMem(&MemOptions{Routes: routes, Now: func() time.Time { return w.base.Add(time.Since(start)) }})
+	w.mem = m
 	model := *f
 	model.store = m
 	model.begin = func(context.Context) (*txn, error) {
@@ -276,6 +278,31 @@ func newWorld(tb testing.TB, f *fixture) *world {
 	}
 	w.route, _ = w.sides[0].env.route()
 	return w
+}
+
+// lying lists the records that lie in one of the places, in the order of their
+// making.
+func (w *world) lying(places ...string) (out []outbox.ID) {
+	for _, r := range w.recs {
+		if slices.Contains(places, w.mem.Place(r.ID)) {
+			out = append(out, r.ID)
+		}
+	}
+	return out
+}
+
+// owner chooses one, mostly the one that holds most lanes.
+func (w *world) owner(x uint64) *modelOwner {
+	if x%5 == 0 {
+		return pick(w.owners, x/5)
+	}
+	best, most := w.owners[0], -1
+	for _, o := range w.owners {
+		if n := len(w.sides[0].leases[o.id]); !o.ended && n > most {
+			best, most = o, n
+		}
+	}
+	return best
 }
 
 // can tells whether both sides can do it: the model can do everything.

@@ -19,9 +19,9 @@ func (w *world) someTime(x uint64) time.Time {
 	switch x % 6 {
 	case 0, 1:
 		return time.Time{}
-	case 2:
-		return w.base.Add(-time.Hour)
-	case 3:
+	case 2, 3:
+		return w.base.Add(-time.Hour - time.Duration(x/6%50)*time.Minute)
+	case 4:
 		return w.base.Add(1000 * time.Hour)
 	}
 	return w.base.Add(time.Duration(1+x/6%20) * 10 * time.Minute)
@@ -35,8 +35,8 @@ func (w *world) newRecord(x, y, z uint64) outbox.Record {
 	if k := pick(w.keys, x); k != "" {
 		r.Message.Key = []byte(k)
 	}
-	if z%4 == 0 {
-		r.Message.DeliverAt = w.someTime(y)
+	if z%3 == 0 {
+		r.Message.DeliverAt = w.someTime(2 + y%5) // seldom none
 	}
 	if z%5 == 0 {
 		r.Message.Headers = []outbox.Header{{Name: "h", Value: []byte{byte(z), 0, byte(x)}}}
@@ -45,16 +45,16 @@ func (w *world) newRecord(x, y, z uint64) outbox.Record {
 	return r
 }
 
-// claim returns one that was tried, mostly a recent one, sometimes forged.
+// claim returns one that was tried, mostly a live one, sometimes forged.
 func (w *world) claim(x uint64) (outbox.Claim, bool) {
 	if len(w.claims) == 0 {
 		return outbox.Claim{}, false
 	}
-	recent := w.claims[max(0, len(w.claims)-6):]
-	if x%5 == 0 {
-		recent = w.claims
+	live := slices.DeleteFunc(slices.Clone(w.claims), func(c outbox.Claim) bool { return w.mem.claim(c, w.now) == nil })
+	if len(live) == 0 || x%5 == 0 {
+		live = w.claims
 	}
-	c := pick(recent, x/5)
+	c := pick(live, x/5)
 	if x%11 == 0 {
 		c.Token[0] ^= 0xff
 	}
@@ -256,11 +256,10 @@ var opDefs = []opDef{
 		if len(w.recs) == 0 {
 			return "", nil
 		}
-		recent := w.recs[max(0, len(w.recs)-10):]
-		if x[3]%3 == 0 {
-			recent = w.recs
+		c := outbox.Claim{ID: pick(w.recs, x[0]).ID}
+		if ids := w.lying("hot", "deferred"); len(ids) > 0 && x[3]%4 != 0 {
+			c.ID = pick(ids, x[0])
 		}
-		c := outbox.Claim{ID: pick(recent, x[0]).ID}
 		binary.BigEndian.PutUint64(c.Token[:], x[1]|1)
 		w.claims = append(w.claims, c)
 		expires := w.now.Add(time.Duration(1+x[2]%6) * 10 * time.Minute)
@@ -301,7 +300,7 @@ var opDefs = []opDef{
 			return w.acquire(s, o, outbox.LaneRequest{Want: want})
 		}
 	}},
-	{"release lanes", 3, needLanes, func(w *world, x []uint64) (string, func(s *side) string) {
+	{"release lanes", 2, needLanes, func(w *world, x []uint64) (string, func(s *side) string) {
 		if len(w.owners) == 0 {
 			return "", nil
 		}
@@ -320,7 +319,7 @@ var opDefs = []opDef{
 			return w.acquire(s, o, outbox.LaneRequest{Release: rel})
 		}
 	}},
-	{"end owner", 3, needLanes, func(w *world, x []uint64) (string, func(s *side) string) {
+	{"end owner", 1, needLanes, func(w *world, x []uint64) (string, func(s *side) string) {
 		if len(w.owners) == 0 {
 			return "", nil
 		}
@@ -328,10 +327,13 @@ var opDefs = []opDef{
 		o.ended = true
 		return fmt.Sprintf("owner %x", o.id[:2]), func(s *side) string { return w.acquire(s, o, outbox.LaneRequest{End: true}) }
 	}},
-	{"read lanes", 14, needLanes, func(w *world, x []uint64) (string, func(s *side) string) {
-		if x[0]%4 == 0 { // everything of an unordered lane, whose order is nobody's business
-			lane := w.route.First + outbox.Lane(w.route.Ordered) + outbox.Lane(x[1]%uint64(w.route.Unordered))
-			return fmt.Sprintf("unordered lane %d", lane), func(s *side) string { return w.readLanes(s, 128, outbox.LaneRead{Lane: lane}) }
+	{"read lanes", 20, needLanes, func(w *world, x []uint64) (string, func(s *side) string) {
+		if x[0]%4 == 0 { // everything of the unordered lanes, whose order is nobody's business
+			var reads []outbox.LaneRead
+			for i := range w.route.Unordered {
+				reads = append(reads, outbox.LaneRead{Lane: w.route.First + outbox.Lane(w.route.Ordered+i)})
+			}
+			return "unordered lanes", func(s *side) string { return w.readLanes(s, 128*len(reads), reads...) }
 		}
 		var keys []string
 		for _, k := range modelKeys[2:] {
@@ -373,23 +375,22 @@ var opDefs = []opDef{
 			return w.readLanes(s, size, reads...)
 		}
 	}},
-	{"settle", 16, needLanes, func(w *world, x []uint64) (string, func(s *side) string) {
+	{"settle", 24, needLanes, func(w *world, x []uint64) (string, func(s *side) string) {
 		if len(w.owners) == 0 || len(w.sides[0].seen) == 0 {
 			return "", nil
 		}
-		o := w.owners[len(w.owners)-1]
-		if x[0]%4 == 0 {
-			o = pick(w.owners, x[0]/4)
-		}
+		o := w.owner(x[0])
 		var list []settlement
 		var names []string
 		for i, r := range w.recs {
-			if _, ok := w.sides[0].seen[r.ID]; !ok || (x[1]>>(i%61))%4 != 0 || len(list) == 6 {
+			_, ok := w.sides[0].seen[r.ID]
+			often := w.mem.Place(r.ID) == "hot" && !w.stale[r.ID] || (x[6]>>(i%61))%8 == 0
+			if !ok || !often || (x[1]>>(i%61))%4 != 0 || len(list) == 6 {
 				continue
 			}
 			y := x[2] >> (i % 40)
 			c := settlement{
-				id: r.ID, outcome: []outbox.SettleOutcome{1, 1, 2, 2, 2, 3, 4}[y%7], attempt: y/7%4 != 0, retryAt: w.someTime(x[3] >> (i % 40)),
+				id: r.ID, outcome: []outbox.SettleOutcome{1, 2, 2, 2, 3, 3, 3, 4}[y%8], attempt: y/8%4 != 0, retryAt: w.someTime(x[3] >> (i % 40)),
 				oldEpoch: y%13 == 0,
 			}
 			if w.stale[r.ID] {
@@ -419,7 +420,7 @@ var opDefs = []opDef{
 		if len(w.owners) == 0 {
 			return "", nil
 		}
-		o := pick(w.owners, x[0])
+		o := w.owner(x[0])
 		return fmt.Sprintf("owner %x", o.id[:2]), func(s *side) string {
 			dst := make([]outbox.LaneRow, 256)
 			n, next, err := s.lanes().PromoteLanes(s.ctx, s.leasesOf(o), dst)
@@ -439,6 +440,9 @@ var opDefs = []opDef{
 	}},
 	{"unpark", 4, needParker, func(w *world, x []uint64) (string, func(s *side) string) {
 		k := pick(modelKeys[2:], x[0])
+		if keys := w.sides[0].parkedKeys(); len(keys) > 0 && x[1]%4 != 0 {
+			k, _, _ = strings.Cut(pick(keys, x[0]), " ")
+		}
 		return k, func(s *side) string {
 			ok, err := s.parker().UnparkKey(s.ctx, w.route.Name, []byte(k), "model")
 			return fmt.Sprint(ok, " ", errName(err))
@@ -448,7 +452,7 @@ var opDefs = []opDef{
 		if len(w.owners) == 0 {
 			return "", nil
 		}
-		o := pick(w.owners, x[0])
+		o := w.owner(x[0])
 		limit := 3 + int(x[1]%20)
 		for _, r := range w.recs {
 			w.stale[r.ID] = true
@@ -489,10 +493,14 @@ var opDefs = []opDef{
 }
 
 func (w *world) someIDs(x uint64) (out []outbox.ID) {
-	for i, r := range w.recs {
-		if (x>>(i%61))%4 == 0 {
-			out = append(out, r.ID)
-			w.stale[r.ID] = true
+	ids := w.lying("dead")
+	if x%4 == 0 {
+		ids = inOrder(w.recs)
+	}
+	for i, id := range ids {
+		if (x>>(i%61))%3 == 0 {
+			out = append(out, id)
+			w.stale[id] = true
 		}
 	}
 	return out
