@@ -65,8 +65,8 @@ type LaneStore interface {
 
 	// ReadLanes fills dst with hot rows by ascending position, grouped by read
 	// in the order of reads, and returns how many it wrote. Each read (each
-	// key, where Keys is set) gets at most [LaneLimit](len(dst), number of
-	// reads) rows; a read that returned fewer has reached its end. Parked keys
+	// key, where Keys is set: it counts as a read) gets at most
+	// [LaneLimit](len(dst), number of reads) rows; a read that returned fewer has reached its end. Parked keys
 	// are the caller's business. The rows are of one snapshot. Rows that wait
 	// for a retry and rows under a claim are returned too: they block their
 	// key.
