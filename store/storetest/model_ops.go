@@ -478,6 +478,9 @@ var opDefs = []opDef{
 	}},
 	{"replay", 3, needDead, func(w *world, x []uint64) (string, func(s *side) string) {
 		ids := w.someIDs(x[0])
+		if len(ids) == 0 {
+			return "", nil
+		}
 		return fmt.Sprint(len(ids), " ids"), func(s *side) string {
 			res, err := s.dead().ReplayDead(s.ctx, "model", ids...)
 			return fmt.Sprint(res.Replayed, sortedIDs(res.Conflicts), len(res.Missing), " ", errName(err))
@@ -485,6 +488,9 @@ var opDefs = []opDef{
 	}},
 	{"discard", 1, needDead, func(w *world, x []uint64) (string, func(s *side) string) {
 		ids := w.someIDs(x[0])
+		if len(ids) == 0 {
+			return "", nil
+		}
 		return fmt.Sprint(len(ids), " ids"), func(s *side) string {
 			n, err := s.dead().DiscardDead(s.ctx, "model", ids...)
 			return fmt.Sprint(n, " ", errName(err))

@@ -343,6 +343,23 @@ var claimRules = []rule{
 			e.equal("rows", e.count(e.now.Add(time.Hour)), int64(0))
 		}
 	}},
+	{"C4_only_the_completed_rows_go", always, func(e *env) {
+		var done, left []outbox.Record
+		for i := range 20 {
+			r := e.rec([]string{"", "k"}[i%2])
+			e.enlist(r)
+			if i%5 == 0 {
+				done = append(done, r)
+			} else {
+				left = append(left, r)
+			}
+		}
+		for _, r := range done {
+			ok, err := e.store.Complete(e.ctx, e.claim(r.ID, e.now, e.now.Add(time.Minute)), e.now)
+			e.yes("Complete", ok, err)
+		}
+		e.equal("rows", ids(e.pending(e.now)), ids(left))
+	}},
 	{"C5_failure_adds_one_attempt", always, func(e *env) {
 		for _, r := range []outbox.Record{e.rec("k"), e.rec(""), e.at("k", e.now.Add(-time.Minute)), e.at("", e.now.Add(-time.Minute))} {
 			e.enlist(r)

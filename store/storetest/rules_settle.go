@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/outbox"
@@ -54,6 +55,32 @@ var settleRules = []rule{
 		e.equal("settled", o.settle(s...), []outbox.SettleResult{outbox.Settled, outbox.Settled})
 		e.equal("repeated", o.settle(s...), []outbox.SettleResult{outbox.Gone, outbox.Gone})
 		e.equal("rows", ids(e.pending(e.now)), ids(recs[2:]))
+	}},
+	{"P2_only_named_rows_are_settled", needLanes, func(e *env) {
+		// Batches of which a part is answered: the rest stays, whatever it lies
+		// beside.
+		var recs []outbox.Record
+		for i := range 60 {
+			recs = append(recs, e.rec([]string{"", "a", "b"}[i%3]))
+		}
+		e.enlist(recs...)
+		o := e.owner()
+		o.acquireAll()
+		left := slices.Clone(recs)
+		for step := 2; len(left) > 3; step++ {
+			var ss []outbox.Settlement
+			var kept []outbox.Record
+			for i, r := range left {
+				if i%step == 0 {
+					ss = append(ss, o.outcome(e.row(r), outbox.SettleAccepted))
+				} else {
+					kept = append(kept, r)
+				}
+			}
+			o.settle(ss...)
+			left = kept
+			e.equal(fmt.Sprintf("rows after step %d", step), ids(e.pending(e.now)), ids(left))
+		}
 	}},
 	{"P2_settling_names_lane_position_and_id", needLanes, func(e *env) {
 		r := e.put("k")
