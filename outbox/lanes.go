@@ -66,10 +66,10 @@ type LaneStore interface {
 	// ReadLanes fills dst with hot rows by ascending position, grouped by read
 	// in the order of reads, and returns how many it wrote. Each read (each
 	// key, where Keys is set: it counts as a read) gets at most
-	// [LaneLimit](len(dst), number of reads) rows; a read that returned fewer has reached its end. Parked keys
-	// are the caller's business. The rows are of one snapshot. Rows that wait
-	// for a retry and rows under a claim are returned too: they block their
-	// key.
+	// [LaneLimit](len(dst), number of reads) rows; a read that returned fewer
+	// has reached its end. Parked keys are the caller's business. The rows are
+	// of one snapshot. Rows that wait for a retry and rows under a claim are
+	// returned too: they block their key.
 	ReadLanes(ctx context.Context, reads []LaneRead, dst []LaneRow) (n int, err error)
 
 	// SettleLanes writes outcomes, all in one transaction, and returns a
