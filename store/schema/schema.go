@@ -28,6 +28,7 @@ const MaxPrefix = 32
 // Engine names a database family, and the folder of its scripts.
 type Engine string
 
+// The engines that have scripts.
 const (
 	PostgreSQL Engine = "postgres"
 	SQLite     Engine = "sqlite"
