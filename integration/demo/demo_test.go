@@ -319,7 +319,7 @@ func TestDatabaseWithoutRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
+	t.Cleanup(func() { db.Close() })
 	role := testenv.Name("demo_reader_")
 	if _, err := db.Exec(`CREATE ROLE ` + role + ` LOGIN PASSWORD 'hush'`); err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ func (d *demo) crash(ctx context.Context) error {
 		pause(ctx, time.Duration(r.Int64N(int64(200*time.Millisecond))))
 		// Relays that keep up leave nothing to die over: then all of them die,
 		// production goes on, and the one that comes back first meets a backlog.
-		before, err := d.hunt(ctx, relayTTL)
+		before, err := d.hunt(ctx, r, relayTTL)
 		if err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (d *demo) crash(ctx context.Context) error {
 			if err := c.restart(number); err != nil {
 				return err
 			}
-			if before, err = d.hunt(ctx, 2*relayTTL); err != nil {
+			if before, err = d.hunt(ctx, r, 2*relayTTL); err != nil {
 				return err
 			}
 		}
@@ -110,7 +110,7 @@ func (d *demo) kill(ctx context.Context, c *children, number int, before int64) 
 // some are being sent, and returns how many are undelivered: fewer if the
 // moment does not come in time. A backlog may be sent within milliseconds, so
 // it asks nothing but the broker while it waits for the first of it.
-func (d *demo) hunt(ctx context.Context, most time.Duration) (int64, error) {
+func (d *demo) hunt(ctx context.Context, r *rand.Rand, most time.Duration) (int64, error) {
 	begin := time.Now()
 	for {
 		n, err := d.undelivered(ctx)
@@ -127,13 +127,15 @@ func (d *demo) hunt(ctx context.Context, most time.Duration) (int64, error) {
 			if err != nil {
 				return 0, err
 			}
+			// Some die over their first message, others in the middle.
+			enough := 1 + r.Int64N(1+(n-killBacklog)/2)
 			for looked := time.Now(); time.Since(looked) < 50*time.Millisecond; {
 				now, err := d.broker.stored(ctx)
 				if err != nil {
 					return 0, err
 				}
 				// What was committed meanwhile only adds to it.
-				if left := n - (now - stored); now > stored && left >= killBacklog {
+				if left := n - (now - stored); now-stored >= enough && left >= killBacklog {
 					return left, nil
 				}
 			}

@@ -2,10 +2,12 @@ package demo
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/app"
@@ -125,7 +127,8 @@ func checkKeep(dir string) error {
 	return nil
 }
 
-// makeDir returns the directory of the run and what removes it.
+// makeDir makes the directory of the run, and returns what removes it and all
+// that has come into it.
 func makeDir(keep string) (dir string, remove func() error, err error) {
 	if keep == "" {
 		dir, err := os.MkdirTemp("", "postrider-demo-")
@@ -134,8 +137,19 @@ func makeDir(keep string) (dir string, remove func() error, err error) {
 		}
 		return dir, func() error { return os.RemoveAll(dir) }, nil
 	}
+	_, err = os.Stat(keep)
+	had := err == nil
 	if err := os.MkdirAll(keep, 0o700); err != nil {
 		return "", nil, usage("--keep is %s: %w: use a directory that can be written", keep, err)
 	}
-	return keep, func() error { return nil }, nil
+	return keep, func() error {
+		if !had {
+			return os.RemoveAll(keep)
+		}
+		entries, err := os.ReadDir(keep)
+		for _, e := range entries {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(keep, e.Name())))
+		}
+		return err
+	}, nil
 }

@@ -75,7 +75,7 @@ func (d *demo) progress(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
-	line := fmt.Sprintf("placed %s/%s  committed %s  waiting %s  in the stream %s  applied %s",
+	line := fmt.Sprintf("placed %s/%s  committed %s  waiting %s  in stream %s  applied %s",
 		group(d.shop.placed.Load()), group(int64(d.opts.Orders)), group(d.shop.committed.Load()), group(pending), group(stored), group(d.consumer.applied.Load()))
 	if d.opts.Crash {
 		line += fmt.Sprintf("  kills %d/%d", d.killed.Load(), kills)
@@ -94,15 +94,19 @@ func (d *demo) print(v Verdict) error {
 	if err != nil {
 		return fmt.Errorf("print the verdict: %w", err)
 	}
-	if d.opts.Keep != "" && !d.opts.JSON {
-		d.tellKept()
-	}
 	return nil
 }
 
+// tellKept says where to find what was kept.
 func (d *demo) tellKept() {
+	if !d.keep {
+		return
+	}
 	w := d.opts.Stdout
-	fmt.Fprintf(w, "\nkept in %s\n", d.dir)
+	if d.opts.JSON {
+		w = d.opts.Stderr // the verdict is the last line
+	}
+	fmt.Fprintf(w, "kept in %s\n", d.dir)
 	if d.opts.DB != "" {
 		fmt.Fprintf(w, "  drop with: DROP SCHEMA %q, %q CASCADE\n", d.shop.Schema, d.consumer.Schema)
 	}

@@ -41,6 +41,7 @@ func (e *InterruptedError) ExitCode() int { return 130 }
 type demo struct {
 	opts     Options
 	dir      string
+	keep     bool     // what was made stays; set when all is made
 	log      *os.File // what the relays have to say
 	broker   *broker
 	shop     *shop
@@ -75,6 +76,8 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err := d.open(ctx); err != nil {
 		return interrupted(ctx, err)
 	}
+	d.keep = opts.Keep != ""
+	defer d.tellKept()
 	d.introduce()
 	v, err := d.run(ctx)
 	if err != nil {
@@ -106,7 +109,6 @@ func (d *demo) onEnd(f func(context.Context) error) { d.undo = append(d.undo, f)
 // open makes everything the run needs. What the user named is checked before
 // anything is made.
 func (d *demo) open(ctx context.Context) error {
-	keep := d.opts.Keep != ""
 	if err := checkKeep(d.opts.Keep); err != nil {
 		return err
 	}
@@ -118,7 +120,7 @@ func (d *demo) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		d.onEnd(func(ctx context.Context) error { return drop(ctx, keep) })
+		d.onEnd(func(ctx context.Context) error { return drop(ctx, d.keep) })
 	}
 	if d.opts.NATS != "" {
 		if err := d.openBroker(ctx, run); err != nil {
@@ -130,7 +132,12 @@ func (d *demo) open(ctx context.Context) error {
 		return err
 	}
 	d.dir = dir
-	d.onEnd(func(context.Context) error { return remove() })
+	d.onEnd(func(context.Context) error {
+		if d.keep {
+			return nil
+		}
+		return remove()
+	})
 	if d.opts.NATS == "" {
 		if err := d.openBroker(ctx, run); err != nil {
 			return err
@@ -163,7 +170,7 @@ func (d *demo) openBroker(ctx context.Context, run string) (err error) {
 		return err
 	}
 	d.onEnd(func(ctx context.Context) (err error) {
-		if d.opts.Keep == "" {
+		if !d.keep {
 			err = d.broker.remove(ctx)
 		}
 		d.broker.close()

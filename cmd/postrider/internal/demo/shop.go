@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/postrider/postrider/cmd/postrider/internal/app"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/sqlstore"
@@ -246,6 +248,10 @@ func (s *shop) place(ctx context.Context, ticket int64) (Entry, error) {
 	case err != nil && ctx.Err() != nil:
 		return Entry{}, context.Cause(ctx)
 	case err != nil:
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) && refused.Code == "53300" {
+			err = fmt.Errorf("%w: use fewer --producers or --relays, or raise max_connections of the server", err)
+		}
 		return Entry{}, fmt.Errorf("place an order in %s: %w", s.engine, err)
 	}
 	s.placed.Add(1)

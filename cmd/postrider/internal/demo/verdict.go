@@ -272,7 +272,7 @@ func (v Verdict) Failures() []string {
 		fail("effects is %d, committed is %d: they must be equal", v.Effects, v.Committed)
 	}
 	if v.postgres && v.Orders >= lateProof && v.LateCommits == 0 {
-		fail("late_commits is 0 in %d orders on PostgreSQL: the run did not meet the case it is there to show; run it again with more --producers", v.Orders)
+		fail("late_commits is 0 in %d orders on PostgreSQL: the run did not meet the case it is there to show; run it again with more --producers and --customers", v.Orders)
 	}
 	return fs
 }
