@@ -7,11 +7,14 @@ BIN := .bin
 .PHONY: all
 all: lint test
 
-# A binary of its own rather than go run, which would not hand on SIGTERM.
+# All modules, then the program outside of them with the golden list of what it
+# pulls in. A binary of its own rather than go run, which would not hand on
+# SIGTERM.
 .PHONY: test
 test:
 	@go build -o $(BIN)/testrun ./integration/cmd/testrun
 	@$(BIN)/testrun $(ARGS)
+	@cd integration/consumer && GOWORK=off go test ./...
 
 .PHONY: lint
 lint:
@@ -53,11 +56,6 @@ golden-update:
 		if grep -q 'flag\.Bool("update"' $$d/*_test.go; then echo "# golden $$d"; go test $$d -update; fi; \
 	done; done
 	@cd integration/consumer && GOWORK=off go test . -update
-
-# A program outside the modules, and the golden list of what it pulls in.
-.PHONY: consumer
-consumer:
-	cd integration/consumer && GOWORK=off go test ./...
 
 .PHONY: clean
 clean:
