@@ -15,8 +15,9 @@ import (
 type core struct {
 	opt     *Options
 	to      reporter
-	routes  map[string]*route
+	routes  []*route // by name
 	lanes   map[outbox.Lane]*lane
+	list    []*lane            // the same, by number
 	orphans map[outbox.ID]bool // accepted under a lease that ended, delete not answered
 	reads   readLog
 	due     dueKeys
@@ -48,19 +49,19 @@ const (
 func newCore(opt *Options, to reporter) *core {
 	return &core{
 		opt: opt, to: to,
-		routes:  map[string]*route{},
 		lanes:   map[outbox.Lane]*lane{},
 		orphans: map[outbox.ID]bool{},
 		fenced:  map[outbox.Lane]int64{},
 	}
 }
 
-// grant takes over the lanes of a renewal and drops those it no longer names.
-// It returns the lanes that are new and those that were lost.
-func (c *core) grant(leases []outbox.LaneLease, w *window) (fresh []*lane, lost []*lane, changed []*lane) {
+// grant takes over the lanes of a renewal and drops those it no longer names,
+// which it returns.
+func (c *core) grant(leases []outbox.LaneLease, w *window) (lost []*lane) {
 	named := make(map[outbox.Lane]bool, len(leases))
 	for _, ls := range leases {
-		if ls.Epoch <= c.fenced[ls.Lane] || c.routes[ls.Route] == nil {
+		i := slices.IndexFunc(c.routes, func(rt *route) bool { return rt.name == ls.Route })
+		if i < 0 || ls.Epoch <= c.fenced[ls.Lane] {
 			continue // an answer older than the fence
 		}
 		named[ls.Lane] = true
@@ -68,7 +69,7 @@ func (c *core) grant(leases []outbox.LaneLease, w *window) (fresh []*lane, lost 
 		if l != nil && l.lease.Epoch == ls.Epoch {
 			if l.lease.Config != ls.Config {
 				l.lease.Config = ls.Config
-				changed = append(changed, l)
+				l.fresh = true
 			}
 			continue
 		}
@@ -77,19 +78,36 @@ func (c *core) grant(leases []outbox.LaneLease, w *window) (fresh []*lane, lost 
 			lost = append(lost, l)
 		}
 		l = &lane{
-			lease: ls, route: c.routes[ls.Route], window: w, more: true,
+			lease: ls, route: c.routes[i], window: w, more: true, fresh: true,
 			rows: map[int64]*row{}, keys: map[string]*key{}, parked: map[string]bool{},
 		}
 		c.lanes[ls.Lane] = l
-		fresh = append(fresh, l)
+		c.list = append(c.list, l)
 	}
-	for n, l := range c.lanes {
-		if !named[n] {
+	slices.SortFunc(c.list, func(a, b *lane) int { return int(a.lease.Lane - b.lease.Lane) })
+	for _, l := range slices.Clone(c.list) {
+		if !named[l.lease.Lane] {
 			c.drop(l)
 			lost = append(lost, l)
 		}
 	}
-	return fresh, lost, changed
+	return lost
+}
+
+// unloaded lists the lanes whose parked keys are to be read: new ones, and
+// those an operator has changed.
+func (c *core) unloaded() (ls []*lane) {
+	for _, l := range c.list {
+		if l.fresh && !l.closed() {
+			ls = append(ls, l)
+		}
+	}
+	return ls
+}
+
+// drained tells whether a lane waits to be given back.
+func (c *core) drained() bool {
+	return slices.ContainsFunc(c.list, func(l *lane) bool { return l.draining && l.pending == 0 })
 }
 
 // drop gives a lane up at once. What is on the wire is reported later; an
@@ -104,6 +122,7 @@ func (c *core) drop(l *lane) {
 	}
 	if c.lanes[l.lease.Lane] == l {
 		delete(c.lanes, l.lease.Lane)
+		c.list = slices.DeleteFunc(c.list, func(o *lane) bool { return o == l })
 	}
 }
 
@@ -128,7 +147,7 @@ func (c *core) forget(l *lane) {
 // restart sets every cursor to zero: after a lost connection nothing that was
 // read proves what the table holds now.
 func (c *core) restart() {
-	for _, l := range c.lanes {
+	for _, l := range c.list {
 		l.cursor, l.more = 0, true
 	}
 }
@@ -141,7 +160,7 @@ func (c *core) room(rt *route) bool {
 // those whose last read was full. limit is the rows per lane.
 func (c *core) planRead(all bool, now time.Time) (ls []*lane, limit int) {
 	limit = outbox.LaneLimits[len(outbox.LaneLimits)-1]
-	for _, l := range c.lanes {
+	for _, l := range c.list {
 		rt := l.route
 		switch {
 		case l.closed() || !l.loaded || !(all || l.more):
@@ -162,7 +181,6 @@ func (c *core) planRead(all bool, now time.Time) (ls []*lane, limit int) {
 	for _, l := range ls {
 		limit = min(limit, c.readLimit(l.route, len(ls)))
 	}
-	slices.SortFunc(ls, func(a, b *lane) int { return int(a.lease.Lane - b.lease.Lane) })
 	return ls, limit
 }
 
@@ -333,24 +351,16 @@ func (c *core) nextDue() time.Time {
 }
 
 // readKey takes what a read of key k returned: its undelivered rows from the
-// first on. ok is false when the read failed.
-func (c *core) readKey(k *key, rows []outbox.LaneRow, limit int, ok bool, now time.Time) {
+// first on.
+func (c *core) readKey(k *key, rows []outbox.LaneRow, limit int, now time.Time) {
 	k.reading = false
-	if k.lane.closed() {
+	l := k.lane
+	if l.closed() || l.parked[string(k.bytes)] {
+		c.advance(k)
 		return
 	}
-	l := k.lane
 	full := len(rows) == limit
 	k.due = time.Time{}
-	if l.parked[string(k.bytes)] {
-		c.advance(k)
-		return
-	}
-	if !ok {
-		k.due = now.Add(c.opt.PollMin)
-		c.advance(k)
-		return
-	}
 	k.partial = full || k.missed
 	for i := range rows {
 		lr := &rows[i]
@@ -368,6 +378,13 @@ func (c *core) readKey(k *key, rows []outbox.LaneRow, limit int, ok bool, now ti
 		// Only rows whose delete is on its way: look again when it is done.
 		k.due = now.Add(c.opt.PollMin)
 	}
+	c.advance(k)
+}
+
+// unreadKey notes that a read of key k failed.
+func (c *core) unreadKey(k *key, now time.Time) {
+	k.reading = false
+	k.due = now.Add(c.opt.PollMin)
 	c.advance(k)
 }
 
@@ -665,4 +682,25 @@ func (c *core) takeOutcomes(n int) []*outcome {
 		c.outbox = nil
 	}
 	return batch
+}
+
+// sends counts the Sends under way.
+func (c *core) sends() (n int) {
+	for _, rt := range c.routes {
+		n += rt.batches
+	}
+	return n
+}
+
+// pending counts the messages handed out whose outcome is not written.
+func (c *core) pending() (n int) {
+	for _, l := range c.list {
+		n += l.pending
+	}
+	for _, o := range c.outbox {
+		if o.row.lane.lost.Load() {
+			n++
+		}
+	}
+	return n
 }

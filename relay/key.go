@@ -57,6 +57,7 @@ type lane struct {
 	held    int  // rows in memory that were not handed out
 	pending int  // rows handed out whose outcome is not settled
 
+	fresh    bool        // its parked keys are to be read
 	loaded   bool        // its parked keys are known
 	draining bool        // to be given back once pending is 0
 	lost     atomic.Bool // not ours any more; senders ask without the lock

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -10,72 +11,70 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// leaseLoop renews the window every TTL/3, takes lanes up to the fair share and
+// leaser renews the window every TTL/3, takes lanes up to the fair share and
 // gives back what is beyond it, drained.
-func (e *engine) leaseLoop(ctx context.Context) {
-	s := e.session("lease")
-	defer s.end()
-	failures := 0
-	for ctx.Err() == nil {
-		started := time.Now()
-		w, req, released := e.leaseRequest()
-		var grant outbox.LaneGrant
-		err := s.do(ctx, max(e.opt.TTL/3, 500*time.Millisecond), func(ctx context.Context, ls outbox.LaneStore) (err error) {
-			grant, err = ls.AcquireLanes(ctx, req)
-			return err
-		})
-		trust := started.Add(e.opt.TTL - e.margin())
-		switch {
-		case ctx.Err() != nil:
-			return
-		case errors.Is(err, outbox.ErrOwnerEnded):
-			e.endWindow(ctx, w, "the store ended it")
-			e.retryWait(ctx, 0)
-			continue
-		case err != nil:
-			failures++
-			if !w.live() && len(req.Release)+e.heldLanes() > 0 {
-				e.endWindow(ctx, w, "it was not renewed in time")
-			}
-			e.retryWait(ctx, failures)
-			continue
-		case !w.extend(trust):
-			e.endWindow(ctx, w, "its renewal came too late")
-			continue
-		}
-		failures = 0
-		next := e.granted(ctx, w, started, req.Want, grant, released)
-		w.watch(func() { signal(e.kick.lease) })
-		pause(ctx, min(next, w.left()), e.kick.lease)
-		if !w.live() {
-			e.endWindow(ctx, w, "it was not renewed in time")
-		}
+type leaser struct {
+	loop
+	e    *engine
+	at   time.Time // when to renew next
+	load bool      // lanes' parked keys have to be read first
+	held []outbox.LaneLease
+	old  *window   // its sends are not back yet
+	give time.Time // until then they are waited for
+}
+
+func (l *leaser) next() (*call, wait) {
+	e := l.e
+	e.mu.Lock()
+	w, now := e.window, time.Now()
+	if w.over() {
+		lost := l.endWindow("it was not renewed in time")
+		e.mu.Unlock()
+		e.leasesLost(lost, "it was not renewed in time")
+		l.tell(nil)
+		return nil, wait{}
 	}
+	defer e.mu.Unlock()
+	if l.old != nil {
+		// A send of the old window may still put bytes on the wire; reading the
+		// lane again before it is back would send the same row beside it.
+		if l.old.sends > 0 && now.Before(l.give) {
+			return nil, wait{d: l.give.Sub(now)}
+		}
+		l.old = nil
+	}
+	if l.load && w.live() {
+		if lanes := e.core.unloaded(); len(lanes) > 0 {
+			return l.loadCall(w, lanes), wait{}
+		}
+		l.load = false
+	}
+	if now.Before(l.at) && !e.core.drained() && !e.core.hold {
+		return nil, wait{d: min(l.at.Sub(now), max(w.left(), time.Millisecond))}
+	}
+	return l.renewCall(w, now), wait{}
 }
 
 // margin is how long before its end a lease is not trusted any more.
-func (e *engine) margin() time.Duration { return max(e.opt.TTL/10, 100*time.Millisecond) }
+func (l *leaser) margin() time.Duration { return max(l.e.opt.TTL/10, 100*time.Millisecond) }
 
-func (e *engine) heldLanes() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.core.lanes)
+func (l *leaser) request(w *window) outbox.LaneRequest {
+	req := outbox.LaneRequest{Owner: w.owner, TTL: l.e.opt.TTL}
+	for _, rt := range l.e.core.routes {
+		req.Routes = append(req.Routes, rt.name)
+	}
+	return req
 }
 
-// leaseRequest asks for the lanes still wanted and names the drained ones.
-func (e *engine) leaseRequest() (*window, outbox.LaneRequest, []*lane) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	req := outbox.LaneRequest{Owner: e.window.owner, TTL: e.opt.TTL}
-	for name := range e.core.routes {
-		req.Routes = append(req.Routes, name)
-	}
-	slices.Sort(req.Routes)
+func (l *leaser) renewCall(w *window, started time.Time) *call {
+	e := l.e
+	losses := e.losses
+	req := l.request(w)
 	var released []*lane
-	for _, l := range e.core.lanes {
-		if l.draining && l.pending == 0 {
-			req.Release = append(req.Release, l.lease)
-			released = append(released, l)
+	for _, ln := range e.core.list {
+		if ln.draining && ln.pending == 0 {
+			req.Release = append(req.Release, ln.lease)
+			released = append(released, ln)
 		}
 	}
 	switch {
@@ -83,205 +82,223 @@ func (e *engine) leaseRequest() (*window, outbox.LaneRequest, []*lane) {
 	case e.shares == nil:
 		req.Want = math.MaxInt32
 	default:
-		for _, missing := range e.missing() {
-			req.Want += max(missing, 0)
-		}
+		req.Want, _ = l.balance()
 	}
-	return e.window, req, released
-}
-
-// missing is, per route, how many lanes fewer than its fair share the relay
-// keeps; negative where it keeps more.
-func (e *engine) missing() map[string]int {
-	m := map[string]int{}
-	for _, s := range e.shares {
-		m[s.Route] = s.Fair()
-	}
-	for _, l := range e.core.lanes {
-		if !l.draining {
-			m[l.route.name]--
-		}
-	}
-	return m
-}
-
-// granted takes the answer of a renewal and returns when to ask again.
-func (e *engine) granted(ctx context.Context, w *window, started time.Time, want int, g outbox.LaneGrant, released []*lane) time.Duration {
-	e.mu.Lock()
-	for _, l := range released {
-		e.core.drop(l)
-	}
-	fresh, lost, changed := e.core.grant(g.Leases, w)
-	e.clock = clock{g.Now, time.Now()}
-	e.shares = g.Shares
-	if e.core.hold && started.After(e.lostAt) {
-		e.core.hold = false
-	}
-	e.mu.Unlock()
-	for _, l := range lost {
-		e.leaseLost(l.lease, "it has another owner")
-	}
-	loaded := e.loadParked(ctx, w, append(fresh, changed...))
-
-	e.mu.Lock()
-	short, shared := e.balance(), false
-	for _, sh := range g.Shares {
-		shared = shared || sh.Relays > 1
-	}
-	again := e.core.drained() || short > want
-	var held []outbox.LaneLease
-	if len(fresh)+len(lost)+len(released) > 0 {
-		for _, l := range e.core.lanes {
-			held = append(held, l.lease)
-		}
-	}
-	e.mu.Unlock()
-	if hook := e.opt.Hooks.Lanes; hook != nil && len(fresh)+len(lost)+len(released) > 0 {
-		slices.SortFunc(held, func(a, b outbox.LaneLease) int { return int(a.Lane - b.Lane) })
-		hook(held)
-	}
-	e.all.Store(true)
-	e.kickAll()
-	switch {
-	case again:
-		return 0
-	case !loaded || short > 0 || shared:
-		// Where relays share a route, one that leaves is noticed within a poll.
-		return min(e.opt.PollMax, e.opt.TTL/3)
-	}
-	return e.opt.TTL/3 - time.Since(started)
-}
-
-// balance drains lanes beyond the fair share and tells how many are missing.
-func (e *engine) balance() (short int) {
-	for route, missing := range e.missing() {
-		short += max(missing, 0)
-		for ; missing < 0; missing++ {
-			var least *lane
-			for _, l := range e.core.lanes {
-				if l.route.name == route && !l.draining && (least == nil || l.pending < least.pending) {
-					least = l
+	var grant outbox.LaneGrant
+	return &call{
+		timeout: max(e.opt.TTL/3, 500*time.Millisecond),
+		do: func(ctx context.Context, ls outbox.LaneStore) (err error) {
+			grant, err = ls.AcquireLanes(ctx, req)
+			return err
+		},
+		end: func(err error) {
+			reason := ""
+			e.mu.Lock()
+			var lost []outbox.LaneLease
+			switch {
+			case errors.Is(err, outbox.ErrOwnerEnded):
+				reason = "the store ended it"
+				lost = l.endWindow(reason)
+			case err != nil:
+				l.at = started.Add(e.opt.TTL / 3)
+				if w.over() {
+					reason = "it was not renewed in time"
+					lost = l.endWindow(reason)
+				} else {
+					l.at = time.Now() // at once, after the loop's pause
+				}
+			case !w.extend(started.Add(e.opt.TTL-l.margin()), l.signal):
+				reason = "its renewal came too late"
+				lost = l.endWindow(reason)
+			default:
+				reason = "it has another owner"
+				lost = l.granted(w, started, req.Want, grant, released)
+				if losses == e.losses {
+					e.core.hold = false
 				}
 			}
-			e.core.drain(least)
-		}
+			held := e.held()
+			e.mu.Unlock()
+			e.leasesLost(lost, reason)
+			l.tell(held)
+			e.read.signal()
+			e.sweep.signal()
+			e.settle.signal()
+			for _, rt := range e.core.routes {
+				signal(rt.kick)
+			}
+		},
 	}
-	return short
 }
 
-// drained tells whether a lane waits to be given back.
-func (c *core) drained() bool {
-	for _, l := range c.lanes {
-		if l.draining && l.pending == 0 {
-			return true
-		}
+// granted takes the answer of a renewal.
+func (l *leaser) granted(w *window, started time.Time, want int, g outbox.LaneGrant, released []*lane) (lost []outbox.LaneLease) {
+	e := l.e
+	for _, ln := range released {
+		e.core.drop(ln)
 	}
-	return false
+	for _, ln := range e.core.grant(g.Leases, w) {
+		lost = append(lost, ln.lease)
+	}
+	e.clock = clock{g.Now, time.Now()}
+	e.shares = g.Shares
+	e.all = true
+	l.load = true
+	short, over := l.balance()
+	for _, ln := range over {
+		e.core.drain(ln)
+	}
+	shared := slices.ContainsFunc(g.Shares, func(s outbox.LaneShare) bool { return s.Relays > 1 })
+	switch {
+	case short > want:
+		l.at = started
+	case short > 0 || shared:
+		// Where relays share a route, one that leaves is noticed within a poll.
+		l.at = time.Now().Add(min(e.opt.PollMax, e.opt.TTL/3))
+	default:
+		l.at = started.Add(e.opt.TTL / 3)
+	}
+	return lost
 }
 
-// loadParked learns the parked keys of lanes before anything of them is read.
-func (e *engine) loadParked(ctx context.Context, w *window, lanes []*lane) bool {
-	e.mu.Lock()
-	for _, l := range e.core.lanes {
-		if !l.loaded && !slices.Contains(lanes, l) {
-			lanes = append(lanes, l)
+// balance tells how many lanes are missing to the fair shares, and which ones
+// are beyond them: those with the least under way.
+func (l *leaser) balance() (short int, over []*lane) {
+	for _, s := range l.e.shares {
+		var keep []*lane
+		for _, ln := range l.e.core.list {
+			if ln.route.name == s.Route && !ln.draining {
+				keep = append(keep, ln)
+			}
 		}
+		if n := s.Fair() - len(keep); n >= 0 {
+			short += n
+			continue
+		}
+		slices.SortStableFunc(keep, func(a, b *lane) int { return a.pending - b.pending })
+		over = append(over, keep[:len(keep)-s.Fair()]...)
 	}
-	e.mu.Unlock()
-	if len(lanes) == 0 {
-		return true
+	return short, over
+}
+
+// loadCall learns the parked keys of lanes before anything of them is read.
+func (l *leaser) loadCall(w *window, lanes []*lane) *call {
+	e := l.e
+	numbers := make([]outbox.Lane, len(lanes))
+	for i, ln := range lanes {
+		numbers[i] = ln.lease.Lane
 	}
 	var parked []outbox.ParkedKey
-	if e.parker != nil {
-		numbers := make([]outbox.Lane, len(lanes))
-		for i, l := range lanes {
-			numbers[i] = l.lease.Lane
-		}
-		ctx, cancel := context.WithTimeout(ctx, min(max(w.left(), time.Millisecond), callTimeout))
-		defer cancel()
-		var err error
-		if parked, err = e.parker.ParkedKeys(ctx, numbers); err != nil {
-			e.lost("parked keys", err)
-			return false
+	return &call{
+		timeout: min(max(w.left(), time.Millisecond), callTimeout),
+		do: func(ctx context.Context, ls outbox.LaneStore) (err error) {
+			if e.parker != nil {
+				parked, err = e.parker.ParkedKeys(ctx, numbers)
+			}
+			return err
+		},
+		end: func(err error) {
+			if err != nil {
+				return
+			}
+			e.mu.Lock()
+			for _, ln := range lanes {
+				if !ln.closed() {
+					e.core.loadParked(ln, parked)
+				}
+			}
+			e.mu.Unlock()
+			e.read.signal()
+			e.sweep.signal()
+		},
+	}
+}
+
+// loadParked takes the parked keys of lane l out of parked.
+func (c *core) loadParked(l *lane, parked []outbox.ParkedKey) {
+	now := map[string]bool{}
+	for _, p := range parked {
+		if p.Lane == l.lease.Lane {
+			now[string(p.Key)] = true
+			if !l.parked[string(p.Key)] {
+				c.park(l, p.Key)
+			}
 		}
 	}
-	e.state.set("parked keys", nil)
+	var back [][]byte
+	for k := range l.parked {
+		if !now[k] {
+			back = append(back, []byte(k))
+		}
+	}
+	slices.SortFunc(back, bytes.Compare)
+	for _, k := range back {
+		c.unpark(l, k)
+	}
+	l.fresh, l.loaded, l.moving = false, true, true
+}
+
+// endWindow gives every lane up; the next window begins when the sends of this
+// one are back.
+func (l *leaser) endWindow(reason string) (lost []outbox.LaneLease) {
+	e := l.e
+	w := e.window
+	w.end()
+	for _, ln := range slices.Clone(e.core.list) {
+		lost = append(lost, ln.lease)
+		e.core.drop(ln)
+	}
+	l.old, l.give, l.at = w, time.Now().Add(e.opt.TTL), time.Time{}
+	e.window = newWindow()
+	e.shares = nil
+	return lost
+}
+
+// endCall ends the owner and gives every lane back.
+func (l *leaser) endCall() *call {
+	e := l.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, l := range lanes {
-		now := map[string]bool{}
-		for _, p := range parked {
-			if p.Lane == l.lease.Lane {
-				now[string(p.Key)] = true
-			}
-		}
-		for k := range now {
-			if !l.parked[k] {
-				e.core.park(l, []byte(k))
-			}
-		}
-		for k := range l.parked {
-			if !now[k] {
-				e.core.unpark(l, []byte(k))
-			}
-		}
-		l.loaded, l.moving = true, true
+	req := l.request(e.window)
+	req.End = true
+	return &call{
+		timeout: settleGrace,
+		do: func(ctx context.Context, ls outbox.LaneStore) error {
+			_, err := ls.AcquireLanes(ctx, req)
+			return err
+		},
+		end: func(error) {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			l.endWindow("")
+		},
 	}
-	return true
 }
 
-// endWindow gives every lane up and begins a new window once the sends of the
-// old one are back.
-func (e *engine) endWindow(ctx context.Context, w *window, reason string) {
-	w.end()
-	e.mu.Lock()
-	var lost []outbox.LaneLease
-	for _, l := range e.core.lanes {
-		lost = append(lost, l.lease)
-		e.core.drop(l)
+func (e *engine) leasesLost(lost []outbox.LaneLease, reason string) {
+	hook := e.opt.Hooks.LeaseLost
+	if hook == nil {
+		return
 	}
-	e.mu.Unlock()
 	for _, ls := range lost {
-		e.leaseLost(ls, reason)
-	}
-	if hook := e.opt.Hooks.Lanes; hook != nil && len(lost) > 0 {
-		hook(nil)
-	}
-	// A send of the old window may still put bytes on the wire; reading the
-	// lane again before it is back would send the same row beside it.
-	back := make(chan struct{})
-	go func() {
-		w.sends.Wait()
-		close(back)
-	}()
-	pause(ctx, e.opt.TTL, back)
-	e.mu.Lock()
-	e.window = newWindow(context.WithoutCancel(ctx))
-	e.shares = nil
-	e.mu.Unlock()
-}
-
-func (e *engine) leaseLost(ls outbox.LaneLease, reason string) {
-	if hook := e.opt.Hooks.LeaseLost; hook != nil {
 		hook(ls, reason)
 	}
 }
 
-// endLease is the clean stop: every lane is given back at once.
-func (e *engine) endLease(ctx context.Context) {
-	e.mu.Lock()
-	req := outbox.LaneRequest{Owner: e.window.owner, TTL: e.opt.TTL, End: true}
-	for name := range e.core.routes {
-		req.Routes = append(req.Routes, name)
+// tell calls the hook when the lanes held are others than last time.
+func (l *leaser) tell(held []outbox.LaneLease) {
+	same := slices.EqualFunc(l.held, held, func(a, b outbox.LaneLease) bool { return a.Lane == b.Lane && a.Epoch == b.Epoch })
+	l.held = held
+	if hook := l.e.opt.Hooks.Lanes; hook != nil && !same {
+		hook(held)
 	}
-	for _, l := range e.core.lanes {
-		e.core.drop(l)
+}
+
+// held lists the leases, by lane.
+func (e *engine) held() []outbox.LaneLease {
+	held := make([]outbox.LaneLease, len(e.core.list))
+	for i, l := range e.core.list {
+		held[i] = l.lease
 	}
-	e.mu.Unlock()
-	s := e.session("lease")
-	defer s.end()
-	_ = s.do(ctx, settleGrace, func(ctx context.Context, ls outbox.LaneStore) error {
-		_, err := ls.AcquireLanes(ctx, req)
-		return err
-	}) // else the lanes are free when the lease runs out
+	return held
 }

@@ -11,70 +11,56 @@ import (
 // producers keep their speed beside a busy relay.
 const linger = 2 * time.Millisecond
 
-// readLoop reads what lies above the cursors, and the keys that are due.
-func (e *engine) readLoop(ctx context.Context) {
-	s := e.session("read")
-	defer s.end()
-	poll, failures := e.opt.PollMin, 0
-	lastAll := time.Time{}
-	for ctx.Err() == nil {
-		e.mu.Lock()
-		now := e.now()
-		all := e.all.Swap(false) || time.Since(lastAll) >= poll
-		keys, keyLimit := e.core.planKeys(64, now)
-		lanes, limit := e.core.planRead(all, now)
-		next := e.core.nextDue()
-		e.mu.Unlock()
+// keysPerRead is the most keys in one read through the key index.
+const keysPerRead = 64
 
-		var got, full bool
-		var err error
-		if len(keys) > 0 {
-			got, err = e.readKeys(ctx, s, keys, keyLimit)
-		}
-		if len(lanes) > 0 && err == nil {
-			var more bool
-			more, full, err = e.readLanes(ctx, s, lanes, limit)
-			got = got || more
-		}
-		if err != nil {
-			failures++
-			e.retryWait(ctx, failures)
-			continue
-		}
-		failures = 0
-		if all {
-			lastAll = time.Now()
-			if got {
-				poll = e.opt.PollMin
-			} else {
-				poll = min(poll*2, e.opt.PollMax)
-			}
-		}
-		switch {
-		case full || len(keys) > 0:
-		case got:
-			poll = e.opt.PollMin
-			pause(ctx, linger, nil)
-		default:
-			wait := poll
-			if !next.IsZero() {
-				wait = min(wait, max(next.Sub(now), e.opt.PollMin))
-			}
-			pause(ctx, wait, e.kick.read)
-		}
-	}
+// reader reads what lies above the cursors, and the keys that are due.
+type reader struct {
+	loop
+	e     *engine
+	poll  time.Duration // between reads of every lane
+	at    time.Time     // when every lane is to be read again
+	short bool          // the last read got rows, but not all it asked for
 }
 
-// readLanes reads lanes above their cursors. full: at least one has more.
-func (e *engine) readLanes(ctx context.Context, s *session, lanes []*lane, limit int) (got, full bool, err error) {
-	reads := make([]outbox.LaneRead, len(lanes))
+func (r *reader) next() (*call, wait) {
+	e := r.e
+	if r.short {
+		r.short = false
+		return nil, wait{linger, true}
+	}
 	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.now()
+	if keys, limit := e.core.planKeys(keysPerRead, now); len(keys) > 0 {
+		return r.keysCall(keys, limit), wait{}
+	}
+	all := e.all || !time.Now().Before(r.at)
+	lanes, limit := e.core.planRead(all, now)
+	if len(lanes) > 0 {
+		e.all = e.all && !all
+		return r.lanesCall(lanes, limit, all), wait{}
+	}
+	if all {
+		r.at = time.Now().Add(r.poll)
+	}
+	w := time.Until(r.at)
+	if due := e.core.nextDue(); !due.IsZero() {
+		w = min(w, max(due.Sub(now), e.opt.PollMin))
+	}
+	return nil, wait{d: w}
+}
+
+// lanesCall reads lanes above their cursors.
+func (r *reader) lanesCall(lanes []*lane, limit int, all bool) *call {
+	e := r.e
+	reads := make([]outbox.LaneRead, len(lanes))
 	for i, l := range lanes {
 		reads[i] = outbox.LaneRead{Lane: l.lease.Lane, After: l.cursor}
 	}
-	e.mu.Unlock()
-	err = e.read(ctx, s, reads, limit, func(parts [][]outbox.LaneRow) {
+	return e.readCall(reads, limit, func(parts [][]outbox.LaneRow) {
 		now := e.now()
+		got, full := false, false
 		high := int64(0)
 		for i, l := range lanes {
 			if l.closed() || l.cursor != reads[i].After {
@@ -93,55 +79,65 @@ func (e *engine) readLanes(ctx context.Context, s *session, lanes []*lane, limit
 			high = max(high, l.cursor)
 		}
 		e.trail.add(time.Now(), high)
+		r.short = got && !full
+		switch {
+		case got:
+			r.poll = e.opt.PollMin
+		case all:
+			r.poll = min(r.poll*2, e.opt.PollMax)
+		}
+		if all {
+			r.at = time.Now().Add(r.poll)
+		}
+	}, func() {
+		e.all = e.all || all
 	})
-	return got, full, err
 }
 
-// readKeys reads keys from their first undelivered row on.
-func (e *engine) readKeys(ctx context.Context, s *session, keys []*key, limit int) (got bool, err error) {
+// keysCall reads keys from their first undelivered row on.
+func (r *reader) keysCall(keys []*key, limit int) *call {
+	e := r.e
 	reads := make([]outbox.LaneRead, len(keys))
 	for i, k := range keys {
 		reads[i] = outbox.LaneRead{Lane: k.lane.lease.Lane, Keys: [][]byte{k.bytes}}
 	}
-	err = e.read(ctx, s, reads, limit, func(parts [][]outbox.LaneRow) {
+	return e.readCall(reads, limit, func(parts [][]outbox.LaneRow) {
 		now := e.now()
 		for i, k := range keys {
-			got = got || len(parts[i]) > 0
-			e.core.readKey(k, parts[i], limit, true, now)
+			e.core.readKey(k, parts[i], limit, now)
+		}
+	}, func() {
+		for _, k := range keys {
+			e.core.unreadKey(k, e.now())
 		}
 	})
-	if err != nil {
-		e.mu.Lock()
-		for _, k := range keys {
-			e.core.readKey(k, nil, limit, false, e.now())
-		}
-		e.mu.Unlock()
-	}
-	return got, err
 }
 
-// read runs one statement and hands its rows, per range, to take, under the
-// lock and while the read still counts as under way: rows settled since it
-// began are remembered until then.
-func (e *engine) read(ctx context.Context, s *session, reads []outbox.LaneRead, limit int, take func(parts [][]outbox.LaneRow)) error {
-	e.mu.Lock()
+// readCall reads ranges and hands their rows to take, under the lock and while
+// the read still counts as under way: rows settled since it began are
+// remembered until then. failed is called instead after an error.
+func (e *engine) readCall(reads []outbox.LaneRead, limit int, take func(parts [][]outbox.LaneRow), failed func()) *call {
 	id := e.core.reads.begin()
-	e.mu.Unlock()
 	dst := make([]outbox.LaneRow, limit*len(reads))
 	var n int
-	err := s.do(ctx, callTimeout, func(ctx context.Context, ls outbox.LaneStore) (err error) {
-		n, err = ls.ReadLanes(ctx, reads, dst)
-		return err
-	})
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	defer e.core.reads.end(id)
-	if err != nil {
-		return err
+	return &call{
+		timeout: callTimeout,
+		do: func(ctx context.Context, ls outbox.LaneStore) (err error) {
+			n, err = ls.ReadLanes(ctx, reads, dst)
+			return err
+		},
+		end: func(err error) {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			if err != nil {
+				failed()
+			} else {
+				take(split(reads, dst[:n], limit))
+			}
+			e.core.reads.end(id)
+			e.kickSenders()
+		},
 	}
-	take(split(reads, dst[:n], limit))
-	e.kickSenders()
-	return nil
 }
 
 // split divides rows among the reads they came from, in order.

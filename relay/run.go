@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -42,14 +43,11 @@ func New(store outbox.Store, transports map[string]transport.Transport, opts *Op
 			return nil, fmt.Errorf("%w: relay transport %q: name and transport are required", outbox.ErrInvalidArgument, name)
 		}
 	}
-	r := &Relay{store: store, transports: make(map[string]transport.Transport, len(transports)), opt: opts.withDefaults()}
-	for name, t := range transports {
-		r.transports[name] = t
-	}
+	r := &Relay{store: store, transports: maps.Clone(transports), opt: opts.withDefaults()}
 	if err := r.opt.validate(); err != nil {
 		return nil, err
 	}
-	if _, ok := store.(outbox.LaneStore); !ok && r.opt.RequireOrder {
+	if r.opt.RequireOrder && !r.Ordered() {
 		return nil, fmt.Errorf("%w: RequireOrder is set and store %T has no lanes: use a store that implements outbox.LaneStore", outbox.ErrInvalidArgument, store)
 	}
 	return r, nil
@@ -87,10 +85,14 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err := r.checkRoutes(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
-	if ls, ok := r.store.(outbox.LaneStore); ok {
-		return newEngine(r, ls).run(ctx)
+	ls, ok := r.store.(outbox.LaneStore)
+	if !ok {
+		return newPlain(r).run(ctx)
 	}
-	return newPlain(r).run(ctx)
+	e := newEngine(r.opt, ls, r.transports)
+	wake := e.wake
+	r.waker.Store(&wake)
+	return e.run(ctx)
 }
 
 // checkRoutes waits until the store answers which routes it has.
@@ -152,25 +154,30 @@ func (s *storeState) set(loop string, err error) {
 	}
 }
 
-// engine runs the loops of one Run around a core.
+// engine is one Run: a core, its lock, and the loops that call the store. A
+// loop is a [looper]: it says which call it wants now, or how long to wait, and
+// takes the answer. Who runs the calls, goroutines or a simulation, makes no
+// difference to it.
 type engine struct {
-	opt      Options
-	store    outbox.LaneStore
-	sessions outbox.LaneSessioner // nil: the store itself serves every loop
-	parker   parker               // nil: nothing is ever parked
-	state    storeState
+	opt    Options
+	store  outbox.LaneStore
+	parker parker // nil: nothing is ever parked
+	state  storeState
 
 	mu     sync.Mutex
 	core   *core
 	window *window
 	clock  clock
-	lostAt time.Time // when a store connection was last lost, local clock
-	trail  trail     // how far the lanes had been read, and when
+	losses int   // store connections lost so far
+	trail  trail // how far the lanes had been read, and when
 	shares []outbox.LaneShare
+	all    bool // the reader's next round covers every lane
+	fast   bool // the settler does not linger: the relay is stopping
 
-	kick struct{ read, sweep, settle, lease chan struct{} }
-	all  atomic.Bool // the reader's next round covers every lane
-	fast atomic.Bool // the settler does not linger: the relay is stopping
+	lease  *leaser
+	read   *reader
+	sweep  *sweeper
+	settle *settler
 }
 
 type parker interface {
@@ -190,44 +197,35 @@ func (c clock) now() time.Time {
 	return c.base.Add(time.Since(c.at))
 }
 
-func newEngine(r *Relay, ls outbox.LaneStore) *engine {
-	e := &engine{opt: r.opt, store: ls}
-	e.state.hook = r.opt.Hooks.Store
-	e.sessions, _ = ls.(outbox.LaneSessioner)
+func newEngine(opt Options, ls outbox.LaneStore, transports map[string]transport.Transport) *engine {
+	e := &engine{opt: opt, store: ls, all: true}
+	e.state.hook = opt.Hooks.Store
 	e.parker, _ = ls.(parker)
 	e.core = newCore(&e.opt, e)
-	for name, t := range r.transports {
+	for _, name := range slices.Sorted(maps.Keys(transports)) {
+		t := transports[name]
 		rt := &route{name: name, transport: t, kick: make(chan struct{}, 1)}
 		if p, ok := t.(transport.Pipeliner); ok {
 			rt.pipelines = p.PipelinesKeys()
 		}
-		e.core.routes[name] = rt
+		e.core.routes = append(e.core.routes, rt)
 	}
-	for _, ch := range []*chan struct{}{&e.kick.read, &e.kick.sweep, &e.kick.settle, &e.kick.lease} {
-		*ch = make(chan struct{}, 1)
-	}
-	wake := func() { e.all.Store(true); signal(e.kick.read) }
-	r.waker.Store(&wake)
+	e.window = newWindow()
+	e.lease = &leaser{loop: newLoop("lease"), e: e}
+	e.read = &reader{loop: newLoop("read"), e: e, poll: opt.PollMin}
+	e.sweep = newSweeper(e)
+	e.settle = &settler{loop: newLoop("settle"), e: e, most: settleRows}
 	return e
 }
 
-func signal(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
+func (e *engine) wake() {
+	e.mu.Lock()
+	e.all = true
+	e.mu.Unlock()
+	e.read.signal()
 }
 
-// pause waits for d, a signal on kick, or the end of ctx.
-func pause(ctx context.Context, d time.Duration, kick <-chan struct{}) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-kick:
-	case <-t.C:
-	}
-}
+func (e *engine) now() time.Time { return e.clock.now() }
 
 // run starts the loops and takes them down in order: readers and senders
 // first, then the settler, the leases last, so that a lane stays ours until its
@@ -238,27 +236,18 @@ func (e *engine) run(ctx context.Context) error {
 	settleCtx, stopSettle := context.WithCancel(base)
 	defer stopLease()
 	defer stopSettle()
-	e.window = newWindow(base)
-
 	var taking, settling, leasing sync.WaitGroup
-	loop := func(wg *sync.WaitGroup, f func(context.Context), ctx context.Context) {
-		wg.Go(func() { f(ctx) })
-	}
-	loop(&leasing, e.leaseLoop, leaseCtx)
-	loop(&settling, e.settleLoop, settleCtx)
-	loop(&taking, e.readLoop, ctx)
-	loop(&taking, e.sweepLoop, ctx)
+	leasing.Go(func() { e.runLoop(leaseCtx, e.lease) })
+	settling.Go(func() { e.runLoop(settleCtx, e.settle) })
+	taking.Go(func() { e.runLoop(ctx, e.read) })
+	taking.Go(func() { e.runLoop(ctx, e.sweep) })
 	for _, rt := range e.core.routes {
-		loop(&taking, func(ctx context.Context) { e.sendLoop(ctx, rt) }, ctx)
+		taking.Go(func() { e.sendLoop(ctx, rt) })
 	}
 
 	<-ctx.Done()
-	e.mu.Lock()
-	e.core.stopped = true
-	e.mu.Unlock()
-	e.fast.Store(true)
+	e.stop()
 	taking.Wait()
-
 	left := e.drain(base)
 	stopSettle()
 	settling.Wait()
@@ -266,10 +255,18 @@ func (e *engine) run(ctx context.Context) error {
 	leasing.Wait()
 	e.endLease(base)
 	e.window.end()
-	if left != "" {
-		return fmt.Errorf("relay stopped with %s: other relays send them again", left)
+	if left > 0 {
+		return fmt.Errorf("relay stopped with %d messages whose outcome is not written: they are sent again", left)
 	}
 	return nil
+}
+
+// stop ends reading and sending.
+func (e *engine) stop() {
+	e.mu.Lock()
+	e.core.stopped, e.fast = true, true
+	e.mu.Unlock()
+	e.settle.signal()
 }
 
 const (
@@ -278,108 +275,62 @@ const (
 )
 
 // drain waits for the sends, cancels them after the grace, and waits for their
-// outcomes to be written. It tells what is left.
-func (e *engine) drain(ctx context.Context) string {
-	until := func(d time.Duration, done func() bool) bool {
+// outcomes to be written. It tells how many are left.
+func (e *engine) drain(ctx context.Context) int {
+	until := func(d time.Duration, count func() int) int {
 		for end := time.Now().Add(d); ; {
 			e.mu.Lock()
-			ok := done()
+			n := count()
 			e.mu.Unlock()
-			if ok || !time.Now().Before(end) {
-				return ok
+			if n == 0 || !time.Now().Before(end) {
+				return n
 			}
-			signal(e.kick.settle)
+			e.settle.signal()
 			pause(ctx, 2*time.Millisecond, nil)
 		}
 	}
-	sent := func() bool { return e.core.sends() == 0 }
-	if !until(e.opt.Grace, sent) {
+	if until(e.opt.Grace, e.core.sends) > 0 {
 		e.mu.Lock()
 		w := e.window
 		e.mu.Unlock()
 		w.cancel()
-		until(cancelGrace, sent)
+		until(cancelGrace, e.core.sends)
 	}
-	if !until(settleGrace, func() bool { return e.core.pending() == 0 }) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return fmt.Sprintf("%d messages whose outcome is not written", e.core.pending())
-	}
-	return ""
+	return until(settleGrace, e.core.pending)
 }
 
-func (e *engine) now() time.Time { return e.clock.now() }
+// endLease is the clean stop: every lane is given back at once.
+func (e *engine) endLease(ctx context.Context) {
+	c := e.lease.endCall()
+	s := e.session(e.lease.purpose)
+	defer s.end()
+	_ = s.do(ctx, c) // else the lanes are free when the lease runs out
+	c.end(nil)
+}
 
 // lost notes that a store connection broke. Reads start over, and nothing new
 // is sent before a renewal that begins after this moment has succeeded.
 func (e *engine) lost(loop string, err error) {
 	e.mu.Lock()
-	e.lostAt = time.Now()
+	e.losses++
 	e.core.hold = true
 	e.core.restart()
 	e.mu.Unlock()
 	e.state.set(loop, fmt.Errorf("%s: %w", loop, err))
-	signal(e.kick.lease)
+	e.lease.signal()
 }
 
-// session is one loop's own connection to the store.
-type session struct {
-	e       *engine
-	purpose string
-	store   outbox.LaneStore
-	close   func() error
+func (e *engine) trouble(err error) {
+	if hook := e.opt.Hooks.Trouble; hook != nil {
+		hook(err)
+	}
 }
 
-func (e *engine) session(purpose string) *session { return &session{e: e, purpose: purpose} }
-
-// do runs f on the session's connection, opening it first, closing it after an
-// error that is not the contract's own.
-func (s *session) do(ctx context.Context, timeout time.Duration, f func(context.Context, outbox.LaneStore) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	err := s.open(ctx)
-	if err == nil {
-		err = f(ctx, s.store)
+// kickSenders wakes the senders that have something to send. Under the lock.
+func (e *engine) kickSenders() {
+	for _, rt := range e.core.routes {
+		if len(rt.ready) > 0 {
+			signal(rt.kick)
+		}
 	}
-	switch {
-	case err == nil, errors.Is(err, outbox.ErrOwnerEnded):
-		s.e.state.set(s.purpose, nil)
-	case errors.Is(ctx.Err(), context.Canceled):
-		s.end() // stopping: not an outage
-	default:
-		s.end()
-		s.e.lost(s.purpose, err)
-	}
-	return err
 }
-
-func (s *session) open(ctx context.Context) error {
-	if s.store != nil {
-		return nil
-	}
-	if s.e.sessions == nil {
-		s.store = s.e.store
-		return nil
-	}
-	ls, err := s.e.sessions.LaneSession(ctx, s.purpose)
-	if err != nil {
-		return err
-	}
-	s.store, s.close = ls, ls.Close
-	return nil
-}
-
-func (s *session) end() {
-	if s.close != nil {
-		_ = s.close() // it is given up; its error says nothing new
-	}
-	s.store, s.close = nil, nil
-}
-
-// retryWait is the pause after the n-th store error in a row.
-func (e *engine) retryWait(ctx context.Context, n int) {
-	pause(ctx, backoff(10*time.Millisecond, time.Second, n), nil)
-}
-
-// callTimeout bounds one store call that is not a renewal.
-const callTimeout = 30 * time.Second

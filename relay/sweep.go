@@ -7,213 +7,236 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// A sweep reads again what lies below the cursors and finds the rows that
-// committed late: narrow ones often, the whole range seldom. Each leaves its
-// connection idle for a multiple of the time it took.
-type sweep struct {
+// sweeper reads again what lies below the cursors and so finds the rows that
+// committed late: narrow ranges often, the whole range seldom. On the same
+// connection, beside the reader's, it promotes what is due and moves the rows
+// of parked keys.
+type sweeper struct {
+	loop
+	e       *engine
+	spans   []*span
+	promote time.Time // when to look for deferred rows
+	park    time.Time // when to look for parked rows
+	page    *page     // the sweep under way
+}
+
+// span is a kind of sweep. Each leaves the connection idle for a multiple of
+// the time it took.
+type span struct {
 	age    time.Duration // how far back in time it reaches; 0 = the whole range
 	every  time.Duration
 	factor time.Duration
-	next   time.Time
+	at     time.Time // when it is due
+}
+
+// page is where a sweep stands.
+type page struct {
+	span  *span
+	began time.Time
+	lanes []*lane
+	reads []outbox.LaneRead
 }
 
 const (
 	housekeeping = time.Second // between looks for deferred and parked rows
-	moveRows     = 256         // rows promoted or moved in one statement
+	moveRows     = 256         // rows promoted or moved in one call
 )
 
-// sweepLoop runs the sweeps, promotes what is due and moves parked rows, on one
-// connection beside the reader's.
-func (e *engine) sweepLoop(ctx context.Context) {
-	s := e.session("sweep")
-	defer s.end()
-	sweeps := []*sweep{
+func newSweeper(e *engine) *sweeper {
+	return &sweeper{loop: newLoop("sweep"), e: e, spans: []*span{
 		{age: 150 * time.Millisecond, every: 5 * time.Millisecond, factor: 5},
 		{age: 2 * time.Second, every: 100 * time.Millisecond, factor: 20},
 		{every: time.Second, factor: 50},
-	}
-	var promote, park time.Time
-	failures := 0
-	for ctx.Err() == nil {
-		now := time.Now()
-		var err error
-		next := now.Add(housekeeping)
-		for _, sw := range sweeps {
-			if err == nil && !now.Before(sw.next) {
-				err = e.sweep(ctx, s, sw)
-				took := time.Since(now)
-				now = now.Add(took)
-				sw.next = now.Add(max(sw.every, took*sw.factor))
-			}
-			next = earlier(next, sw.next)
-		}
-		if err == nil && !now.Before(promote) {
-			promote, err = e.promote(ctx, s)
-		}
-		if err == nil && !now.Before(park) {
-			park, err = e.moveParked(ctx)
-		}
-		if err != nil {
-			failures++
-			e.retryWait(ctx, failures)
-			continue
-		}
-		failures = 0
-		next = earlier(next, earlier(promote, park))
-		pause(ctx, time.Until(next), e.kick.sweep)
-	}
+	}}
 }
 
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// sweep pages through its range of every lane up to the cursor.
-func (e *engine) sweep(ctx context.Context, s *session, sw *sweep) error {
+func (s *sweeper) next() (*call, wait) {
+	e := s.e
 	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	if s.page == nil {
+		for _, sp := range s.spans {
+			if s.page == nil && !now.Before(sp.at) {
+				s.begin(sp, now)
+			}
+		}
+	}
+	if s.page != nil {
+		return s.pageCall(), wait{}
+	}
+	if !now.Before(s.promote) {
+		if c := s.promoteCall(now); c != nil {
+			return c, wait{}
+		}
+	}
+	if !now.Before(s.park) {
+		if c := s.parkCall(now); c != nil {
+			return c, wait{}
+		}
+	}
+	at := s.promote
+	if s.park.Before(at) {
+		at = s.park
+	}
+	for _, sp := range s.spans {
+		if sp.at.Before(at) {
+			at = sp.at
+		}
+	}
+	return nil, wait{d: at.Sub(now)}
+}
+
+// begin starts a sweep, unless nothing lies in its range.
+func (s *sweeper) begin(sp *span, now time.Time) {
+	e := s.e
 	var from int64
-	if sw.age > 0 {
-		from = e.trail.before(time.Now().Add(-sw.age))
+	if sp.age > 0 {
+		from = e.trail.before(now.Add(-sp.age))
 	}
-	var lanes []*lane
-	var reads []outbox.LaneRead
-	for _, l := range e.core.lanes {
+	p := &page{span: sp, began: now}
+	for _, l := range e.core.list {
 		if !l.closed() && l.loaded && l.cursor > from {
-			lanes = append(lanes, l)
-			reads = append(reads, outbox.LaneRead{Lane: l.lease.Lane, After: from, UpTo: l.cursor})
+			p.lanes = append(p.lanes, l)
+			p.reads = append(p.reads, outbox.LaneRead{Lane: l.lease.Lane, After: from, UpTo: l.cursor})
 		}
 	}
-	e.mu.Unlock()
-	for len(lanes) > 0 {
-		limit := max(outbox.LaneLimit(readRows, len(reads)), 1)
-		n := 0
-		err := e.read(ctx, s, reads, limit, func(parts [][]outbox.LaneRow) {
-			now := e.now()
-			for i, l := range lanes {
-				rows := parts[i]
-				if l.closed() || len(rows) == 0 {
-					continue
-				}
-				for j := range rows {
-					e.core.admit(l, &rows[j], now)
-				}
-				if len(rows) == limit {
-					lanes[n], reads[n] = l, reads[i]
-					reads[n].After = rows[len(rows)-1].Pos
-					n++
-				}
-			}
-		})
-		if err != nil {
-			return err
-		}
-		lanes, reads = lanes[:n], reads[:n]
+	if len(p.lanes) == 0 {
+		sp.at = now.Add(sp.every)
+		return
 	}
-	return nil
+	s.page = p
 }
 
-// promote moves due deferred rows into the hot range and returns when to look
-// again.
-func (e *engine) promote(ctx context.Context, s *session) (time.Time, error) {
-	e.mu.Lock()
-	now := e.now()
-	leases := e.leases(func(l *lane) bool { return l.route.takes(now) })
-	e.mu.Unlock()
+// pageCall reads the next page of the sweep under way. A sweep pages until it
+// reaches the cursor: a fixed limit over blocked rows would return the same rows
+// for ever.
+func (s *sweeper) pageCall() *call {
+	e, p := s.e, s.page
+	lanes, reads := p.lanes, p.reads
+	limit := max(outbox.LaneLimit(readRows, len(reads)), 1)
+	done := func() {
+		now := time.Now()
+		p.span.at = now.Add(max(p.span.every, now.Sub(p.began)*p.span.factor))
+		s.page = nil
+	}
+	return e.readCall(reads, limit, func(parts [][]outbox.LaneRow) {
+		now := e.now()
+		p.lanes, p.reads = nil, nil
+		for i, l := range lanes {
+			rows := parts[i]
+			if l.closed() {
+				continue
+			}
+			for j := range rows {
+				e.core.admit(l, &rows[j], now)
+			}
+			if len(rows) == limit {
+				rd := reads[i]
+				rd.After = rows[limit-1].Pos
+				p.lanes, p.reads = append(p.lanes, l), append(p.reads, rd)
+			}
+		}
+		if len(p.lanes) == 0 {
+			done()
+		}
+	}, done)
+}
+
+// promoteCall moves due deferred rows into the hot range.
+func (s *sweeper) promoteCall(now time.Time) *call {
+	e := s.e
+	at := e.now()
+	leases := e.leases(func(l *lane) bool { return l.route.takes(at) })
+	s.promote = now.Add(housekeeping)
 	if len(leases) == 0 {
-		return time.Now().Add(housekeeping), nil
+		return nil
 	}
 	dst := make([]outbox.LaneRow, moveRows)
 	var n int
 	var due time.Time
-	err := s.do(ctx, callTimeout, func(ctx context.Context, ls outbox.LaneStore) (err error) {
-		n, due, err = ls.PromoteLanes(ctx, leases, dst)
-		return err
-	})
-	if err != nil {
-		return time.Time{}, err
+	return &call{
+		timeout: callTimeout,
+		do: func(ctx context.Context, ls outbox.LaneStore) (err error) {
+			n, due, err = ls.PromoteLanes(ctx, leases, dst)
+			return err
+		},
+		end: func(err error) {
+			e.mu.Lock()
+			now := time.Now()
+			switch {
+			case err != nil || n == len(dst):
+				s.promote = now
+			case !due.IsZero():
+				s.promote = now.Add(min(max(due.Sub(e.now()), e.opt.PollMin), housekeeping))
+			}
+			if n > 0 {
+				e.all = true
+			}
+			e.mu.Unlock()
+			for i := range dst[:n] {
+				if dst[i].Err != nil {
+					e.trouble(dst[i].Err)
+				}
+			}
+			if n > 0 {
+				e.read.signal()
+			}
+		},
 	}
-	for i := range dst[:n] {
-		if dst[i].Err != nil {
-			e.trouble(dst[i].Err)
-		}
-	}
-	if n > 0 {
-		e.all.Store(true)
-		signal(e.kick.read)
-	}
-	switch {
-	case n == len(dst):
-		return time.Now(), nil
-	case due.IsZero():
-		return time.Now().Add(housekeeping), nil
-	}
-	e.mu.Lock()
-	wait := due.Sub(e.now())
-	e.mu.Unlock()
-	return time.Now().Add(min(max(wait, e.opt.PollMin), housekeeping)), nil
 }
 
-// moveParked moves the rows of parked and unparking keys and returns when to
-// look again.
-func (e *engine) moveParked(ctx context.Context) (time.Time, error) {
-	if e.parker == nil {
-		return time.Now().Add(time.Hour), nil
-	}
-	e.mu.Lock()
+// parkCall moves the rows of parked and unparking keys.
+func (s *sweeper) parkCall(now time.Time) *call {
+	e := s.e
+	s.park = now.Add(housekeeping)
 	leases := e.leases(func(l *lane) bool { return l.moving })
-	e.mu.Unlock()
-	if len(leases) == 0 {
-		return time.Now().Add(housekeeping), nil
+	if e.parker == nil || len(leases) == 0 {
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	moved, done, err := e.parker.MoveParked(ctx, leases, moveRows)
-	if err != nil {
-		if ctx.Err() == nil {
-			e.lost("parked keys", err)
-		}
-		return time.Time{}, err
-	}
-	e.state.set("parked keys", nil)
-	e.mu.Lock()
-	for _, ls := range leases {
-		l := e.core.lanes[ls.Lane]
-		if l == nil || l.lease.Epoch != ls.Epoch {
-			continue
-		}
-		for _, p := range done {
-			if p.Lane == ls.Lane {
-				e.core.unpark(l, p.Key)
+	var moved int
+	var back []outbox.ParkedKey
+	return &call{
+		timeout: callTimeout,
+		do: func(ctx context.Context, _ outbox.LaneStore) (err error) {
+			moved, back, err = e.parker.MoveParked(ctx, leases, moveRows)
+			return err
+		},
+		end: func(err error) {
+			if err != nil {
+				return
 			}
-		}
-		l.moving = len(l.parked) > 0 || moved == moveRows
+			e.mu.Lock()
+			for _, ls := range leases {
+				l := e.core.lanes[ls.Lane]
+				if l == nil || l.lease.Epoch != ls.Epoch {
+					continue
+				}
+				for _, p := range back {
+					if p.Lane == ls.Lane {
+						e.core.unpark(l, p.Key)
+					}
+				}
+				l.moving = len(l.parked) > 0 || moved == moveRows
+			}
+			if moved == moveRows {
+				s.park = time.Now()
+			}
+			e.mu.Unlock()
+			if len(back) > 0 {
+				e.read.signal()
+			}
+		},
 	}
-	e.mu.Unlock()
-	if len(done) > 0 {
-		signal(e.kick.read)
-	}
-	if moved == moveRows {
-		return time.Now(), nil
-	}
-	return time.Now().Add(housekeeping), nil
 }
 
 // leases lists the leases of lanes that are not on their way out.
 func (e *engine) leases(want func(*lane) bool) []outbox.LaneLease {
 	var ls []outbox.LaneLease
-	for _, l := range e.core.lanes {
+	for _, l := range e.core.list {
 		if !l.closed() && l.loaded && want(l) {
 			ls = append(ls, l.lease)
 		}
 	}
 	return ls
-}
-
-func (e *engine) trouble(err error) {
-	if hook := e.opt.Hooks.Trouble; hook != nil {
-		hook(err)
-	}
 }

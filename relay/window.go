@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,18 +14,18 @@ import (
 // sending already.
 type window struct {
 	owner  outbox.ID
-	start  time.Time // carries the monotonic clock
-	until  atomic.Int64
+	start  time.Time    // carries the monotonic clock
+	until  atomic.Int64 // trusted until, in nanoseconds after start; 0 = no renewal yet
 	ended  atomic.Bool
 	ctx    context.Context // ends with the window; sends run under it
 	cancel context.CancelFunc
-	sends  sync.WaitGroup // Sends under way
+	sends  int // Sends under way; under the engine's lock
 	timer  *time.Timer
 }
 
-func newWindow(ctx context.Context) *window {
+func newWindow() *window {
 	w := &window{owner: outbox.NewID(), start: time.Now()}
-	w.ctx, w.cancel = context.WithCancel(ctx)
+	w.ctx, w.cancel = context.WithCancel(context.Background())
 	return w
 }
 
@@ -35,14 +34,28 @@ func (w *window) live() bool {
 	return !w.ended.Load() && int64(time.Since(w.start)) < w.until.Load()
 }
 
-// extend trusts the leases until t after a renewal. false: the window had
-// ended before the answer came.
-func (w *window) extend(t time.Time) bool {
-	if w.until.Load() != 0 && !w.live() {
-		w.end()
+// over tells whether the window was once trusted and is not any more.
+func (w *window) over() bool { return w.until.Load() != 0 && !w.live() }
+
+// extend trusts the leases until t after a renewal, and calls ended when that
+// trust runs out, even while the next renewal hangs. false: the window was over
+// before the answer came.
+func (w *window) extend(t time.Time, ended func()) bool {
+	if w.over() {
 		return false
 	}
 	w.until.Store(max(w.until.Load(), int64(t.Sub(w.start))))
+	if w.timer != nil {
+		w.timer.Reset(w.left())
+		return w.live()
+	}
+	w.timer = time.AfterFunc(w.left(), func() {
+		if !w.live() {
+			w.ended.Store(true)
+			w.cancel()
+			ended()
+		}
+	})
 	return w.live()
 }
 
@@ -51,23 +64,7 @@ func (w *window) left() time.Duration {
 	return time.Duration(w.until.Load()) - time.Since(w.start)
 }
 
-// watch cancels the sends when trust ends, even while a renewal hangs, and
-// calls ended then. Calls come from one goroutine, after each extend.
-func (w *window) watch(ended func()) {
-	if w.timer == nil {
-		w.timer = time.AfterFunc(w.left(), func() {
-			if !w.live() {
-				w.ended.Store(true)
-				w.cancel()
-				ended()
-			}
-		})
-		return
-	}
-	w.timer.Reset(w.left())
-}
-
-// end ends the window; from the goroutine that watches it.
+// end ends the window; under the engine's lock, as extend.
 func (w *window) end() {
 	w.ended.Store(true)
 	w.cancel()

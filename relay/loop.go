@@ -1,0 +1,147 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// A looper is one of the relay's loops over the store, without the loop: next
+// names the call to make now, or says how long to wait for a signal. One call
+// at a time; its end is called before the next next.
+type looper interface {
+	next() (*call, wait)
+	base() *loop
+}
+
+// loop is what the loopers have in common.
+type loop struct {
+	purpose string // also the name of its session
+	kick    chan struct{}
+}
+
+func newLoop(purpose string) loop { return loop{purpose, make(chan struct{}, 1)} }
+
+func (l *loop) base() *loop { return l }
+func (l *loop) signal()     { signal(l.kick) }
+
+// wait is a pause; a deaf one is not cut short by a signal.
+type wait struct {
+	d    time.Duration
+	deaf bool
+}
+
+// call is one call to the store. do runs without the engine's lock; end takes
+// the outcome, err included.
+type call struct {
+	timeout time.Duration
+	do      func(ctx context.Context, ls outbox.LaneStore) error
+	end     func(err error)
+}
+
+// callTimeout bounds one store call that is not a renewal.
+const callTimeout = 30 * time.Second
+
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// pause waits for d, a signal on kick, or the end of ctx.
+func pause(ctx context.Context, d time.Duration, kick <-chan struct{}) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-kick:
+	case <-t.C:
+	}
+}
+
+// runLoop gives a looper its goroutine and its session.
+func (e *engine) runLoop(ctx context.Context, l looper) {
+	b := l.base()
+	s := e.session(b.purpose)
+	defer s.end()
+	for failures := 0; ctx.Err() == nil; {
+		c, w := l.next()
+		if c == nil {
+			kick := b.kick
+			if w.deaf {
+				kick = nil
+			}
+			pause(ctx, w.d, kick)
+			continue
+		}
+		err := s.do(ctx, c)
+		c.end(err)
+		if err == nil {
+			failures = 0
+			continue
+		}
+		failures++
+		pause(ctx, storeBackoff(failures), nil)
+	}
+}
+
+// storeBackoff is the pause after the n-th store error in a row.
+func storeBackoff(n int) time.Duration { return backoff(10*time.Millisecond, time.Second, n) }
+
+// session is one loop's own connection to the store.
+type session struct {
+	e       *engine
+	purpose string
+	store   outbox.LaneStore
+	close   func() error
+}
+
+func (e *engine) session(purpose string) *session { return &session{e: e, purpose: purpose} }
+
+// do makes the call on the session's connection, opening it first, closing it
+// after an error that is not the contract's own.
+func (s *session) do(ctx context.Context, c *call) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	err := s.open(ctx)
+	if err == nil {
+		err = c.do(ctx, s.store)
+	}
+	switch {
+	case err == nil, errors.Is(err, outbox.ErrOwnerEnded):
+		s.e.state.set(s.purpose, nil)
+	case errors.Is(ctx.Err(), context.Canceled):
+		s.end() // stopping: not an outage
+	default:
+		s.end()
+		s.e.lost(s.purpose, err)
+	}
+	return err
+}
+
+func (s *session) open(ctx context.Context) error {
+	if s.store != nil {
+		return nil
+	}
+	sessions, ok := s.e.store.(outbox.LaneSessioner)
+	if !ok {
+		s.store = s.e.store
+		return nil
+	}
+	ls, err := sessions.LaneSession(ctx, s.purpose)
+	if err != nil {
+		return err
+	}
+	s.store, s.close = ls, ls.Close
+	return nil
+}
+
+func (s *session) end() {
+	if s.close != nil {
+		_ = s.close() // it is given up; its error says nothing new
+	}
+	s.store, s.close = nil, nil
+}

@@ -1,0 +1,111 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// settleRows is the most outcomes in one statement; from about twice as many
+// PostgreSQL scans the table.
+const settleRows = 1000
+
+// settler writes outcomes, many at once.
+type settler struct {
+	loop
+	e      *engine
+	most   int  // outcomes in the next statement
+	rested bool // it has lingered since the last one
+}
+
+func (s *settler) next() (*call, wait) {
+	e := s.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	waiting := len(e.core.outbox)
+	if waiting == 0 {
+		return nil, wait{d: time.Hour}
+	}
+	if waiting < settleRows/4 && !s.rested && !e.fast {
+		s.rested = true
+		return nil, wait{linger, true}
+	}
+	s.rested = false
+	batch := e.core.takeOutcomes(s.most)
+	if len(batch) == 0 {
+		return nil, wait{}
+	}
+	req := outbox.SettleRequest{Owner: e.window.owner, Settlements: make([]outbox.Settlement, len(batch))}
+	for i, o := range batch {
+		req.Settlements[i] = o.Settlement
+	}
+	var results []outbox.SettleResult
+	return &call{
+		timeout: callTimeout,
+		do: func(ctx context.Context, ls outbox.LaneStore) (err error) {
+			results, err = ls.SettleLanes(ctx, req)
+			if err == nil && len(results) != len(batch) {
+				err = fmt.Errorf("store returned %d results for %d settlements", len(results), len(batch))
+			}
+			return err
+		},
+		end: func(err error) {
+			if err != nil {
+				s.failed(batch, err)
+			} else {
+				s.written(batch, results)
+			}
+		},
+	}, wait{}
+}
+
+// failed puts the outcomes back: they may have been written, and repeating them
+// is harmless. A row that the database refuses is found by halves; alone, it
+// goes behind the others.
+func (s *settler) failed(batch []*outcome, err error) {
+	e := s.e
+	e.mu.Lock()
+	s.most = max(s.most/2, 1)
+	if len(batch) == 1 {
+		e.core.outbox = append(e.core.outbox, batch[0])
+	} else {
+		e.core.outbox = append(batch, e.core.outbox...)
+	}
+	e.mu.Unlock()
+	if len(batch) == 1 {
+		e.trouble(fmt.Errorf("settle of message %s: %w", batch[0].ID, err))
+	}
+}
+
+func (s *settler) written(batch []*outcome, results []outbox.SettleResult) {
+	e := s.e
+	var lost []outbox.LaneLease
+	e.mu.Lock()
+	s.most = min(s.most*2, settleRows)
+	now := e.now()
+	for i, o := range batch {
+		if e.core.settled(o, results[i], now) {
+			l := o.row.lane
+			e.core.fenced[l.lease.Lane] = l.lease.Epoch
+			e.core.drop(l)
+			lost = append(lost, l.lease)
+		}
+	}
+	drained := e.core.drained()
+	e.kickSenders()
+	e.mu.Unlock()
+	if hook := e.opt.Hooks.Dead; hook != nil {
+		for i, o := range batch {
+			if o.Outcome == outbox.SettleDead && results[i] == outbox.Settled {
+				hook(o.ID, o.Reason)
+			}
+		}
+	}
+	e.leasesLost(lost, "an outcome was fenced")
+	if drained || len(lost) > 0 {
+		e.lease.signal()
+	}
+	e.read.signal() // there is room, and keys may be due
+}
