@@ -42,10 +42,10 @@ var SQLite = &Dialect{
 		"{many}", rowsSQLite("lane", "#id", "key_hash", "#ordering_key", "transport", "message_type", "destination", "content_type", "#headers", "#body",
 			"deliver_at", "created_at", "tenant", "envelope", "ce_source", "ce_subject", "ce_time", "ce_dataschema", "#ce_extensions",
 			"correlation_id", "causation_id", "traceparent", "tracestate"),
-		"{fresh}", `NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane IN (SELECT value FROM json_each(?24)) AND p.id = ?2)
-   AND NOT EXISTS (SELECT 1 FROM {deferred} p WHERE p.lane IN (SELECT value FROM json_each(?24)) AND p.id = ?2)`,
-		"{stale}", `SELECT 1 FROM u WHERE EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane IN (SELECT value FROM json_each(?2)) AND p.id = u.id)
-    OR EXISTS (SELECT 1 FROM {deferred} p WHERE p.lane IN (SELECT value FROM json_each(?2)) AND p.id = u.id)`,
+		"{fresh}", `NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.id = ?2 AND +p.lane IN (SELECT value FROM json_each(?24)))
+   AND NOT EXISTS (SELECT 1 FROM {deferred} p WHERE p.id = ?2 AND +p.lane IN (SELECT value FROM json_each(?24)))`,
+		"{stale}", `SELECT 1 FROM u WHERE EXISTS (SELECT 1 FROM {outbox} p WHERE p.id = u.id AND +p.lane IN (SELECT value FROM json_each(?2)))
+    OR EXISTS (SELECT 1 FROM {deferred} p WHERE p.id = u.id AND +p.lane IN (SELECT value FROM json_each(?2)))`,
 		"{state}", "attempts, last_error, first_failed_at, retry_at, claim_token, claim_until",
 		"{o.state}", "o.attempts, o.last_error, o.first_failed_at, o.retry_at, o.claim_token, o.claim_until",
 		"{claimed}", "CASE WHEN o.claim_until IS NULL THEN 0 WHEN o.claim_until > {now} THEN 1 ELSE 0 END",
@@ -87,8 +87,8 @@ SELECT {u.msg}, u.deliver_at FROM u WHERE NOT EXISTS ({stale}) ORDER BY u.ord
 ON CONFLICT (lane, id) DO NOTHING RETURNING id`,
 		UnlistHot: `DELETE FROM {outbox} WHERE (lane, id) IN (SELECT u.lane, u.id FROM {u:lane+id})`,
 		PendingIDs: `SELECT u.id FROM {u:id}
- WHERE EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane IN (SELECT value FROM json_each(?2)) AND p.id = u.id)
-    OR EXISTS (SELECT 1 FROM {deferred} p WHERE p.lane IN (SELECT value FROM json_each(?2)) AND p.id = u.id)`,
+ WHERE EXISTS (SELECT 1 FROM {outbox} p WHERE p.id = u.id AND +p.lane IN (SELECT value FROM json_each(?2)))
+    OR EXISTS (SELECT 1 FROM {deferred} p WHERE p.id = u.id AND +p.lane IN (SELECT value FROM json_each(?2)))`,
 
 		ReadLane: limited{`SELECT * FROM (
   SELECT {row} FROM (SELECT * FROM {outbox} o WHERE o.lane = ?2 AND o.id > ?3 AND o.key_hash IS NOT NULL
@@ -107,8 +107,8 @@ ON CONFLICT (lane, id) DO NOTHING RETURNING id`,
    (SELECT o.rowid FROM {deferred} o WHERE o.lane = l.lane AND o.id > ?2
     AND {due} ORDER BY o.lane, o.id LIMIT {LIMIT}))
  ORDER BY id LIMIT {LIMIT}`},
-		FindPending: `SELECT lane FROM {outbox} WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?1
-UNION ALL SELECT lane FROM {deferred} WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?1`,
+		FindPending: `SELECT lane FROM {outbox} WHERE id = ?1
+UNION ALL SELECT lane FROM {deferred} WHERE id = ?1`,
 		LockLane:  `SELECT owner FROM {lanes} WHERE lane = ?1`,
 		LockRelay: `SELECT CASE WHEN ended = 0 AND expires_at > {now} THEN 1 ELSE 0 END FROM {relays} WHERE owner = ?1`,
 		ClaimHot: `UPDATE {outbox} AS o SET claim_token = ?4, claim_until = ?5
@@ -118,17 +118,17 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane IN (SELECT lane FROM {lanes}) A
  WHERE o.lane = ?2 AND o.id = ?3
     AND {due}`,
 		RenewHot: `UPDATE {outbox} SET claim_until = max(claim_until, ?4)
- WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
+ WHERE id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
 		RenewDeferred: `UPDATE {deferred} SET claim_until = max(claim_until, ?4)
- WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
+ WHERE id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
 		DoneHot: `DELETE FROM {outbox}
- WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
+ WHERE id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
 		DoneDeferred: `DELETE FROM {deferred}
- WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
+ WHERE id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
 		ClaimedHot: `SELECT lane, attempts, CASE WHEN key_hash IS NULL THEN 0 ELSE 1 END FROM {outbox}
- WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
+ WHERE id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
 		ClaimedDeferred: `SELECT lane, attempts, CASE WHEN key_hash IS NULL THEN 0 ELSE 1 END FROM {deferred}
- WHERE lane IN (SELECT lane FROM {lanes}) AND id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
+ WHERE id = ?2 AND claim_token = ?3 AND claim_until > ?1`,
 		UnclaimHot:      `UPDATE {outbox} SET claim_token = NULL, claim_until = NULL WHERE lane = ?1 AND id = ?2`,
 		UnclaimDeferred: `UPDATE {deferred} SET claim_token = NULL, claim_until = NULL WHERE lane = ?1 AND id = ?2`,
 		CountHot: `SELECT count(*), min(o.created_at) FROM {outbox} o WHERE o.lane BETWEEN ?2 AND ?3
@@ -171,13 +171,13 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane IN (SELECT lane FROM {lanes}) A
 		ReadKeys: limited{`WITH u AS MATERIALIZED (SELECT * FROM ` + rowsSQLite("lane", "after", "upto", "key_hash", "#ordering_key") + `)
 SELECT u.ord, {o.row}, {claimed}, NULL FROM u CROSS JOIN {outbox} o
  WHERE u.key_hash IS NOT NULL AND o.pos IN
-  (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.key_hash = u.key_hash AND p.ordering_key = u.ordering_key
-      AND p.pos > u.after AND p.pos <= u.upto ORDER BY p.lane, p.key_hash, p.pos LIMIT {LIMIT})
+  (SELECT p.pos FROM {outbox} p INDEXED BY {=outbox_key} WHERE p.lane = u.lane AND p.key_hash = u.key_hash AND p.ordering_key = u.ordering_key
+      AND p.pos > u.after AND p.pos <= u.upto ORDER BY p.pos LIMIT {LIMIT})
 UNION ALL
 SELECT u.ord, {o.row}, {claimed}, NULL FROM u CROSS JOIN {outbox} o
  WHERE u.key_hash IS NULL AND o.pos IN
   (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
-    ORDER BY p.lane, p.pos LIMIT {LIMIT})`},
+    ORDER BY p.pos LIMIT {LIMIT})`},
 		Settle:       `DELETE FROM {outbox} WHERE (pos, lane, id) IN (SELECT u.pos, u.lane, u.id FROM {u:row}) RETURNING id`,
 		FindHot:      `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key FROM {u:row} CROSS JOIN {outbox} o ON o.pos = u.pos AND o.lane = u.lane AND o.id = u.id`,
 		FindDeferred: `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key FROM {u:row} CROSS JOIN {deferred} o ON o.lane = u.lane AND o.id = u.id AND o.pos = u.pos`,
@@ -224,12 +224,12 @@ ON CONFLICT (lane, key_hash, ordering_key) DO UPDATE
 RETURNING lane, ordering_key`,
 		Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys} ORDER BY lane, ordering_key`,
 		ParkedRows: limited{`SELECT o.lane, o.id FROM {u:key} CROSS JOIN {outbox} o
- WHERE o.pos IN (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.key_hash = u.key_hash AND p.ordering_key = u.ordering_key
-                  ORDER BY p.lane, p.key_hash, p.pos LIMIT {LIMIT})
+ WHERE o.pos IN (SELECT p.pos FROM {outbox} p INDEXED BY {=outbox_key} WHERE p.lane = u.lane AND p.key_hash = u.key_hash AND p.ordering_key = u.ordering_key
+                  ORDER BY p.pos LIMIT {LIMIT})
  LIMIT ?2`},
 		AsideRows: limited{`SELECT o.lane, o.id FROM {u:key} CROSS JOIN {deferred} o
- WHERE o.rowid IN (SELECT p.rowid FROM {deferred} p WHERE p.lane = u.lane AND p.key_hash = u.key_hash AND p.ordering_key = u.ordering_key AND p.due_at IS NULL
-                    ORDER BY p.lane, p.key_hash, p.pos LIMIT {LIMIT})
+ WHERE o.rowid IN (SELECT p.rowid FROM {deferred} p INDEXED BY {=deferred_parked} WHERE p.lane = u.lane AND p.key_hash = u.key_hash AND p.ordering_key = u.ordering_key AND p.due_at IS NULL
+                    ORDER BY p.pos LIMIT {LIMIT})
  LIMIT ?2`},
 		Return: `INSERT INTO {outbox} (pos, {msg}, {state})
 SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHERE p.pos = d.pos) THEN NULL ELSE d.pos END,

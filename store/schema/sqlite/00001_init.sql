@@ -38,6 +38,8 @@ CREATE TABLE {outbox} (
     CONSTRAINT {=outbox_id} UNIQUE (lane, id)
 ) STRICT;
 
+CREATE INDEX {=outbox_by_id} ON {outbox} (id);
+
 CREATE INDEX {=outbox_key} ON {outbox} (lane, key_hash, pos) WHERE key_hash IS NOT NULL;
 
 -- Scheduled rows, unordered rows that wait for a retry, and rows of parked keys
@@ -76,6 +78,8 @@ CREATE TABLE {deferred} (
     claim_token      BLOB,
     CONSTRAINT {=deferred_pkey} PRIMARY KEY (lane, id)
 ) STRICT;
+
+CREATE INDEX {=deferred_by_id} ON {deferred} (id);
 
 CREATE INDEX {=deferred_due} ON {deferred} (lane, due_at, pos) WHERE due_at IS NOT NULL;
 

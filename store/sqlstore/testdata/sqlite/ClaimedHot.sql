@@ -1,2 +1,2 @@
 SELECT lane, attempts, CASE WHEN key_hash IS NULL THEN 0 ELSE 1 END FROM "postrider_outbox"
- WHERE lane IN (SELECT lane FROM "postrider_lanes") AND id = ?2 AND claim_token = ?3 AND claim_until > ?1
+ WHERE id = ?2 AND claim_token = ?3 AND claim_until > ?1

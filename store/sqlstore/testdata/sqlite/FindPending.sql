@@ -1,2 +1,2 @@
-SELECT lane FROM "postrider_outbox" WHERE lane IN (SELECT lane FROM "postrider_lanes") AND id = ?1
-UNION ALL SELECT lane FROM "postrider_deferred" WHERE lane IN (SELECT lane FROM "postrider_lanes") AND id = ?1
+SELECT lane FROM "postrider_outbox" WHERE id = ?1
+UNION ALL SELECT lane FROM "postrider_deferred" WHERE id = ?1

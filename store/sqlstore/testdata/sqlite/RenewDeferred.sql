@@ -1,2 +1,2 @@
 UPDATE "postrider_deferred" SET claim_until = max(claim_until, ?4)
- WHERE lane IN (SELECT lane FROM "postrider_lanes") AND id = ?2 AND claim_token = ?3 AND claim_until > ?1
+ WHERE id = ?2 AND claim_token = ?3 AND claim_until > ?1
