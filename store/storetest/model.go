@@ -26,7 +26,7 @@ type ModelOptions struct {
 	// Ops is the length of each list. Defaults to 200.
 	Ops int
 	// Shrink bounds the replays, each on a new store, that look for a shorter
-	// list when one fails. Defaults to 60; negative for none.
+	// list when one fails. Defaults to 100; negative for none.
 	Shrink int
 }
 
@@ -45,7 +45,7 @@ func (o *ModelOptions) withDefaults() ModelOptions {
 		out.Ops = 200
 	}
 	if out.Shrink == 0 {
-		out.Shrink = 60
+		out.Shrink = 100
 	}
 	return out
 }
@@ -77,13 +77,24 @@ func runModel(tb testing.TB, fresh func() *fixture, o ModelOptions) string {
 			continue
 		}
 		ops = ops[:f.at+1]
-		for size, budget := (len(ops)+1)/2, o.Shrink; size > 0 && budget > 0; size /= 2 {
+		budget := o.Shrink
+		without := func(shorter []op) bool {
+			if len(shorter) == len(ops) || budget <= 0 {
+				return false
+			}
+			budget--
+			g := play(tb, fresh(), shorter)
+			if g != nil {
+				ops, f = shorter[:g.at+1], g
+			}
+			return g != nil
+		}
+		for i := range opDefs { // whole kinds first: most of a list has nothing to do with the failure
+			without(slices.DeleteFunc(slices.Clone(ops), func(o op) bool { return o.def == &opDefs[i] }))
+		}
+		for size := (len(ops) + 1) / 2; size > 0 && budget > 0; size /= 2 {
 			for from := 0; from < len(ops) && budget > 0; {
-				shorter := slices.Delete(slices.Clone(ops), from, min(from+size, len(ops)))
-				budget--
-				if g := play(tb, fresh(), shorter); g != nil {
-					ops, f = shorter[:g.at+1], g
-				} else {
+				if !without(slices.Delete(slices.Clone(ops), from, min(from+size, len(ops)))) {
 					from += size
 				}
 			}

@@ -195,6 +195,24 @@ func TestModelNoticesMutants(t *testing.T) {
 	}
 }
 
+// What fails is shown by a list of which little can be taken away.
+func TestModelShrinks(t *testing.T) {
+	t.Parallel()
+	for _, c := range mutants {
+		if c.name != "a failure counted twice" {
+			continue
+		}
+		h := mutantHarness(c.breaks)
+		_, log := record(t, func(tb testing.TB) {
+			tb.Log(runModel(tb, func() *fixture { return h.fixture(tb) }, (&ModelOptions{Seed: 3, Rounds: 30}).withDefaults()))
+		})
+		t.Log(log)
+		if lines := strings.Count(log, "\n"); lines == 0 || lines > 20 {
+			t.Errorf("%d lines for a failure that takes 5 operations", lines)
+		}
+	}
+}
+
 // The same seed makes the same operations and the same report.
 func TestModelIsDeterministic(t *testing.T) {
 	t.Parallel()

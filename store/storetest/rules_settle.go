@@ -263,6 +263,20 @@ var settleRules = []rule{
 			e.equal("tried to", o.leases[l.Lane].TriedTo, c.want)
 		}
 		e.equal("tried to of another lane", o.list()[1].TriedTo, int64(0))
+		// Two marks of a lane in one call, beside accepted rows as well.
+		for i, with := range [][]outbox.Settlement{nil, {o.outcome(outbox.LaneRow{Lane: l.Lane, Pos: 1, Record: e.rec("")}, outbox.SettleAccepted)}} {
+			low, high := int64(200+10*i), int64(209+10*i)
+			for _, order := range [][2]int64{{low, high}, {high - 1, low}} {
+				q := outbox.SettleRequest{Owner: o.id, Settlements: with}
+				for _, pos := range order {
+					q.TriedTo = append(q.TriedTo, outbox.LaneMark{Lane: l.Lane, Epoch: l.Epoch, Pos: pos})
+				}
+				_, err := o.store.SettleLanes(e.ctx, q)
+				e.ok(err)
+				o.acquire(0)
+				e.equal("tried to", o.leases[l.Lane].TriedTo, high)
+			}
+		}
 	}},
 	{"P2_many_settlements_in_one_call", needLanes, func(e *env) {
 		recs := make([]outbox.Record, 2500)
