@@ -50,11 +50,16 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 			return h.s.accept(ctx, q, &r, res, h.s.q.Settle, nil)
 		})
 	case accepted && small && h.s.q.SettleMarked != "":
-		m := h.s.d.rows(3)
+		// One mark a lane: an update that joins two takes either.
+		m, high := h.s.d.rows(3), map[[2]int64]int64{}
 		for _, t := range r.TriedTo {
-			m.Int(int64(t.Lane))
-			m.Int(t.Epoch)
-			m.Int(t.Pos)
+			k := [2]int64{int64(t.Lane), t.Epoch}
+			high[k] = max(high[k], t.Pos)
+		}
+		for k, pos := range high {
+			m.Int(k[0])
+			m.Int(k[1])
+			m.Int(pos)
 		}
 		err = h.short(ctx, "settle", func(q querier) error {
 			res = make([]outbox.SettleResult, len(r.Settlements))
