@@ -9,30 +9,30 @@ import (
 
 // undelivered is how many committed messages are certainly not in the stream:
 // never more than what the outbox holds, and never more than what was committed
-// less what the stream holds without the copies that are known.
-func (d *demo) undelivered(ctx context.Context) (int64, error) {
+// less what the stream holds without the copies that are known. stored is what
+// the stream held, copies included.
+func (d *demo) undelivered(ctx context.Context) (n, stored int64, err error) {
 	// In this order: what is committed or delivered in between only makes the
 	// result smaller.
 	committed, err := d.shop.orders(ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	copies := d.consumer.copies.Load()
-	stored, err := d.broker.stored(ctx)
-	if err != nil {
-		return 0, err
+	if stored, err = d.broker.stored(ctx); err != nil {
+		return 0, 0, err
 	}
 	pending, err := d.shop.pending(ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return max(0, min(pending, committed-(stored-copies))), nil
+	return max(0, min(pending, committed-(stored-copies))), stored, nil
 }
 
 // sample keeps backlog up to date for the producers.
 func (d *demo) sample(ctx context.Context) {
 	for ctx.Err() == nil {
-		if n, err := d.undelivered(ctx); err == nil {
+		if n, _, err := d.undelivered(ctx); err == nil {
 			d.backlog.Store(n)
 		}
 		pause(ctx, 20*time.Millisecond)
@@ -90,7 +90,7 @@ func (d *demo) crash(ctx context.Context) error {
 func (d *demo) kill(ctx context.Context, c *children, number int, before int64) error {
 	at := time.Now()
 	c.kill(number)
-	after, err := d.undelivered(ctx)
+	after, _, err := d.undelivered(ctx)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (d *demo) kill(ctx context.Context, c *children, number int, before int64) 
 func (d *demo) hunt(ctx context.Context, r *rand.Rand, most time.Duration) (int64, error) {
 	begin := time.Now()
 	for {
-		n, err := d.undelivered(ctx)
+		n, stored, err := d.undelivered(ctx)
 		if err != nil {
 			return 0, err
 		}
@@ -123,10 +123,6 @@ func (d *demo) hunt(ctx context.Context, r *rand.Rand, most time.Duration) (int6
 			}
 			pause(ctx, 5*time.Millisecond)
 		} else {
-			stored, err := d.broker.stored(ctx)
-			if err != nil {
-				return 0, err
-			}
 			// Some die over their first message, others in the middle.
 			enough := 1 + r.Int64N(1+(n-killBacklog)/2)
 			for looked := time.Now(); time.Since(looked) < 50*time.Millisecond; {
@@ -153,7 +149,7 @@ func (d *demo) hunt(ctx context.Context, r *rand.Rand, most time.Duration) (int6
 // relay runs.
 func (d *demo) awaitBacklog(ctx context.Context) error {
 	for begin := time.Now(); time.Since(begin) < 10*time.Second; pause(ctx, 20*time.Millisecond) {
-		n, err := d.undelivered(ctx)
+		n, _, err := d.undelivered(ctx)
 		if err != nil {
 			return err
 		}
