@@ -90,6 +90,8 @@ func run(ctx context.Context, out io.Writer, flags []string) (int, error) {
 		args = append(args, "-race")
 	} else {
 		fmt.Fprintf(out, "# running without -race: %s\n", why)
+		// Where CC is set the go command would try all the same.
+		env = append(env, "CGO_ENABLED=0")
 	}
 	args = append(append(args, flags...), "./...")
 
