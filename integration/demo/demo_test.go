@@ -244,13 +244,21 @@ func streams(t *testing.T, url string) (names []string) {
 
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	r := run(t, "--crash", "--orders", "500", "--relays", "3", "--json", "--db", testenv.Postgres(t))
-	v := verdict(t, r)
-	faultless(t, v, 500)
-	if v["relay_kills"] != 5 {
-		t.Errorf("%v kills, want 5", v["relay_kills"])
+	for name, args := range map[string][]string{
+		"sqlite":   {"--orders", "200", "--relays", "2"},
+		"postgres": {"--orders", "500", "--relays", "3", "--db", testenv.Postgres(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := run(t, append(args, "--crash", "--json")...)
+			v := verdict(t, r)
+			faultless(t, v, 200)
+			if v["relay_kills"] != 5 {
+				t.Errorf("%v kills, want 5", v["relay_kills"])
+			}
+			empty(t, r.tmp)
+		})
 	}
-	empty(t, r.tmp)
 }
 
 func TestKeep(t *testing.T) {
