@@ -5,34 +5,51 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/sqlstore"
 	"github.com/postrider/postrider/store/storetest"
 )
 
-// harness gives each subtest a database of its own, so that no test sees
-// another one's rows.
-func harness(e engine) storetest.Harness[sqlstore.Tx] {
+// harness gives each subtest tables of its own: a schema where there are
+// schemas, else a database, so that no test sees another one's rows.
+func harness(t *testing.T, e engine) storetest.Harness[sqlstore.Tx] {
+	var shared string
+	if !e.single {
+		shared = e.dsn(t)
+	}
 	return storetest.Harness[sqlstore.Tx]{
 		SingleWriter: e.single,
 		New: func(tb testing.TB) storetest.Instance[sqlstore.Tx] {
-			s, db, dsn := e.migrated(tb, nil)
+			dsn, opts := shared, &sqlstore.Options{}
+			if e.single {
+				dsn = e.dsn(tb)
+			} else {
+				opts.Schema = testenv.Name("conf_")
+			}
+			db := e.open(tb, dsn)
+			s := e.store(tb, db, opts)
+			if err := s.Migrate(tb.Context()); err != nil {
+				tb.Fatalf("Migrate: %v", err)
+			}
 			begin := sqlstore.Begin(db, nil)
 			return storetest.Instance[sqlstore.Tx]{
 				Store: s, Enlister: s, Begin: begin.Begin, Commit: begin.Commit, Rollback: begin.Rollback, Migrate: s.Migrate,
 				Corrupt: func(ctx context.Context, id outbox.ID) error {
-					var arg any = id[:]
-					if !e.single {
-						arg = id.String()
-					}
 					changed := int64(0)
 					for _, table := range []string{"outbox", "deferred", "dead"} {
-						text := fmt.Sprintf(`UPDATE "postrider_%s" SET headers = %s WHERE id = $1`, table, map[bool]string{true: "x'09ff'", false: `'\x09ff'::bytea`}[e.single])
+						text, arg := fmt.Sprintf(`UPDATE "postrider_%s" SET headers = x'09ff' WHERE id = ?1`, table), any(id[:])
+						if !e.single {
+							text, arg = fmt.Sprintf(`UPDATE "%s"."postrider_%s" SET headers = '\x09ff'::bytea WHERE id = $1::uuid`, opts.Schema, table), id.String()
+						}
 						res, err := db.ExecContext(ctx, text, arg)
 						if err != nil {
 							return err
 						}
-						n, _ := res.RowsAffected()
+						n, err := res.RowsAffected()
+						if err != nil {
+							return err
+						}
 						changed += n
 					}
 					if changed != 1 {
@@ -41,10 +58,11 @@ func harness(e engine) storetest.Harness[sqlstore.Tx] {
 					return nil
 				},
 				Open: func(tb testing.TB, zone string) outbox.Store {
+					dsn := dsn
 					if zone != "" {
 						dsn = e.timeZone(dsn, zone)
 					}
-					return e.store(tb, e.open(tb, dsn), nil)
+					return e.store(tb, e.open(tb, dsn), opts)
 				},
 				NotTx: []any{db},
 			}
@@ -53,11 +71,27 @@ func harness(e engine) storetest.Harness[sqlstore.Tx] {
 }
 
 func TestConformance(t *testing.T) {
-	onEngines(t, func(t *testing.T, e engine) { storetest.Run(t, harness(e)) })
+	onEngines(t, func(t *testing.T, e engine) { storetest.Run(t, harness(t, e)) })
 }
 
 func TestModel(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine) {
-		storetest.Model(t, harness(e), &storetest.ModelOptions{Rounds: 6, Ops: 250})
+		storetest.Model(t, harness(t, e), &storetest.ModelOptions{Rounds: 6, Ops: 250})
 	})
+}
+
+// TestModes runs with the other ways in which pgx can send arguments: poolers
+// need them, and they are as close as it gets to other drivers.
+func TestModes(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"exec", "simple_protocol", "describe_exec"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			e := engines[0]
+			plain := e.dsn
+			e.dsn = func(tb testing.TB) string { return withParam(plain(tb), "default_query_exec_mode", mode) }
+			storetest.Model(t, harness(t, e), &storetest.ModelOptions{Rounds: 1, Ops: 250})
+			storetest.Run(t, harness(t, e))
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/outbox"
@@ -28,21 +29,21 @@ type engine struct {
 var engines = []engine{
 	{
 		name: "postgres", dialect: sqlstore.PostgreSQL, driver: "pgx", dsn: testenv.Postgres,
-		timeZone: func(dsn, zone string) string {
-			u, err := url.Parse(dsn)
-			if err != nil {
-				panic(err)
-			}
-			q := u.Query()
-			q.Set("timezone", zone)
-			u.RawQuery = q.Encode()
-			return u.String()
-		},
+		timeZone: func(dsn, zone string) string { return withParam(dsn, "timezone", zone) },
 	},
 	{
 		name: "sqlite", dialect: sqlstore.SQLite, driver: "sqlite", dsn: testenv.SQLite, single: true,
 		timeZone: func(dsn, _ string) string { return dsn },
 	},
+}
+
+// withParam adds a parameter to a URL.
+func withParam(dsn, name, value string) string {
+	u := must(url.Parse(dsn))
+	q := u.Query()
+	q.Set(name, value)
+	u.RawQuery = q.Encode()
+	return u.String()
 }
 
 // onEngines runs fn once per engine, in parallel.
@@ -138,4 +139,16 @@ func must[T any](v T, err error) T {
 		panic(fmt.Sprint("unexpected: ", err))
 	}
 	return v
+}
+
+// record is a message of 1 KiB; key "" is none.
+func record(key string) outbox.Record {
+	r := outbox.Record{
+		ID: outbox.NewID(), Transport: "default", Type: "test.v1", CreatedAt: time.Now(),
+		Message: outbox.Message{Destination: "d", Body: make([]byte, 1024), Event: outbox.Event{Source: "/test"}},
+	}
+	if key != "" {
+		r.Message.Key = []byte(key)
+	}
+	return r
 }

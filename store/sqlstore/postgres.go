@@ -21,7 +21,7 @@ var PostgreSQL = &Dialect{
 	drivers: []string{"pgx", "pq.", "stdlib"},
 	// Whatever the role's default is: at REPEATABLE READ a statement after a
 	// lock would not see what the lock was waiting for.
-	begin:     "BEGIN ISOLATION LEVEL READ COMMITTED; " + settingsPostgres,
+	begin:     "BEGIN ISOLATION LEVEL READ COMMITTED; " + settingsPostgres + keysPostgres,
 	beginRead: "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; " + settingsPostgres,
 	rows:      func(columns int) rowWriter { return newArrays(columns) },
 	id:        func(id outbox.ID) any { return id.String() },
@@ -236,7 +236,9 @@ ON CONFLICT (lane, id) DO NOTHING RETURNING {o.row}`,
                         AND (o.claim_until IS NULL OR o.claim_until <= GREATEST((SELECT {now}), o.due_at))
                       ORDER BY o.lane, o.due_at, o.pos LIMIT 1) o`,
 		NextClaimed: `SELECT min(o.claim_until) FROM unnest($1::integer[]) AS u(lane)
-  JOIN {deferred} o ON o.lane = u.lane AND o.due_at <= (SELECT {now}) AND o.claim_until > (SELECT {now})`,
+ CROSS JOIN LATERAL (SELECT o.claim_until FROM {deferred} o WHERE o.lane = u.lane AND o.due_at <= (SELECT {now})
+                      ORDER BY o.lane, o.due_at, o.pos LIMIT 1024) o
+ WHERE o.claim_until > (SELECT {now})`,
 
 		Park: `INSERT INTO {parked_keys} AS k (lane, key_hash, ordering_key, why, parked_by, parked_at)
 SELECT u.lane, u.key_hash, u.ordering_key, u.why, $5::text, {now}
@@ -310,8 +312,12 @@ ON CONFLICT (consumer, message_id) DO UPDATE
 }
 
 // settingsPostgres keep a plan that was made while a table was empty from being
-// used when it is full.
-const settingsPostgres = "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
+// used when it is full. Writes find their rows by keys, up to 1,000 at a time: a
+// hash join would read the whole table for them.
+const (
+	settingsPostgres = "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
+	keysPostgres     = "; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+)
 
 // sqlState is the driver's SQLSTATE, "" without one. Both pgx's and lib/pq's
 // errors have the method.
@@ -324,25 +330,20 @@ func sqlState(err error) string {
 }
 
 // preparePostgres gives a relay's connection plans that fit its statements
-// whatever the tables held when it was opened, and time limits, so that a
-// relay host that vanishes holds no lock for long. Every read wants the order of
-// an index, which a bitmap loses; a settle finds its rows by primary key, where
-// a hash join would read the whole table.
+// whatever the tables held when it was opened (every one of them finds its rows
+// by an index, in the order of that index), and time limits, so that a relay
+// host that vanishes holds no lock for long.
 func preparePostgres(ctx context.Context, c *sql.Conn, purpose string) (func(context.Context) error, error) {
-	scan := "on"
-	if purpose == "settle" {
-		scan = "off"
-	}
 	timeout := "60s"
 	if purpose == "lease" {
 		timeout = "10s"
 	}
 	_, err := c.ExecContext(ctx, `SELECT set_config('application_name', $1::text, false),
  set_config('plan_cache_mode', 'force_custom_plan', false), set_config('jit', 'off', false), set_config('enable_bitmapscan', 'off', false),
+ set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false),
  set_config('default_transaction_isolation', 'read committed', false), set_config('default_transaction_read_only', 'off', false),
- set_config('enable_seqscan', $2::text, false), set_config('enable_hashjoin', $2::text, false), set_config('enable_mergejoin', $2::text, false),
- set_config('statement_timeout', $3::text, false), set_config('idle_in_transaction_session_timeout', '15s', false)`,
-		"postrider "+purpose, scan, timeout)
+ set_config('statement_timeout', $2::text, false), set_config('idle_in_transaction_session_timeout', '15s', false)`,
+		"postrider "+purpose, timeout)
 	return nil, err
 }
 

@@ -1,0 +1,319 @@
+package sqlstore_test
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/sqlstore"
+)
+
+// statement is the golden text of a statement; a limited one is for 32 rows.
+func statement(tb testing.TB, engine, name string) string {
+	tb.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "..", "store", "sqlstore", "testdata", engine, name+".sql"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(b)
+}
+
+// skewed fills the tables with n rows: seven of ten are of one key, a tenth has
+// keys of its own, the rest none; every twentieth row is scheduled.
+func skewed(tb testing.TB, s *sqlstore.Store, db *sql.DB, n int) {
+	tb.Helper()
+	later := time.Now().Add(time.Hour)
+	for n > 0 {
+		recs := make([]outbox.Record, 0, 5000)
+		for len(recs) < cap(recs) && n > 0 {
+			key := ""
+			switch {
+			case n%10 < 7:
+				key = "hot"
+			case n%10 == 7:
+				key = fmt.Sprint("k", n%5000)
+			}
+			r := record(key)
+			r.Message.Body = r.Message.Body[:64]
+			if n%20 == 1 {
+				r.Message.DeliverAt = later
+			}
+			recs = append(recs, r)
+			n--
+		}
+		enlist(tb, s, db, recs...)
+	}
+}
+
+// plan is what EXPLAIN says, run on c and rolled back.
+func plan(tb testing.TB, c *sql.Conn, explain, text string, args ...any) string {
+	tb.Helper()
+	tx, err := c.BeginTx(tb.Context(), nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer tx.Rollback()
+	rows, err := tx.QueryContext(tb.Context(), explain+" "+text, args...)
+	if err != nil {
+		tb.Fatalf("%s: %v", text, err)
+	}
+	defer rows.Close()
+	cols := must(rows.Columns())
+	var b strings.Builder
+	for rows.Next() {
+		dst := make([]any, len(cols))
+		for i := range dst {
+			dst[i] = new(sql.RawBytes)
+		}
+		if err := rows.Scan(dst...); err != nil {
+			tb.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%s\n", *dst[len(dst)-1].(*sql.RawBytes))
+	}
+	if err := rows.Err(); err != nil {
+		tb.Fatal(err)
+	}
+	return b.String()
+}
+
+// hotLane is the lane of the key "hot" in a store with the default route.
+var hotLane = outbox.LaneOf(outbox.Route{First: 1, Ordered: 16, Unordered: 8}, outbox.ID{}, []byte("hot"))
+
+func list[T any](n int, value func(i int) T) string {
+	s := make([]string, n)
+	for i := range s {
+		s[i] = fmt.Sprint(value(i))
+	}
+	return "{" + strings.Join(s, ",") + "}"
+}
+
+// TestPostgresPlans: a statement reads as many rows as it returns, however many
+// there are, on tables that were never analyzed and on fresh statistics, and
+// with plans that do not know their parameters.
+func TestPostgresPlans(t *testing.T) {
+	t.Parallel()
+	e := engines[0]
+	s, db, _ := e.migrated(t, nil)
+	skewed(t, s, db, 50_000)
+	middle := number(t, db, `SELECT pos FROM postrider_outbox WHERE lane = $1 ORDER BY pos OFFSET 20000 LIMIT 1`, hotLane)
+
+	var lanes, poss, ids []string
+	rows, err := db.QueryContext(t.Context(), `SELECT lane::text, pos::text, id::text FROM postrider_outbox WHERE pos > $1 ORDER BY pos LIMIT 500`, middle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		var a, b, c string
+		if err := rows.Scan(&a, &b, &c); err != nil {
+			t.Fatal(err)
+		}
+		lanes, poss, ids = append(lanes, a), append(poss, b), append(ids, c)
+	}
+	if err := rows.Close(); err != nil {
+		t.Fatal(err)
+	}
+	owner := outbox.NewID().String()
+	exec(t, db, `UPDATE postrider_lanes SET owner = $1, epoch = 1`, owner)
+
+	every := list(24, func(i int) int { return i + 1 })
+	ones := list(24, func(int) int { return 1 })
+	cursor := list(24, func(int) int64 { return middle })
+	far := list(24, func(int) string { return "9223372036854775807" })
+	of := func(s []string) string { return list(len(s), func(i int) string { return s[i] }) }
+	same := func(v string) string { return list(len(ids), func(int) string { return v }) }
+	hash := outbox.KeyHash([]byte("hot"))
+	const afterAll = int64(99_999_999_999_999_999)
+
+	cases := []struct {
+		name string
+		args []any
+		rows int // rows that a scan of outbox or deferred may return in all
+	}{
+		{"ReadRanges", []any{every, cursor, far}, 3000},
+		{"ReadKeys", []any{fmt.Sprintf("{%d,%d}", hotLane, hotLane), fmt.Sprintf("{%d,0}", middle), "{9223372036854775807,9223372036854775807}",
+			fmt.Sprintf("{%d,NULL}", hash), "{hot,NULL}"}, 400},
+		{"Settle", []any{of(lanes), of(poss), of(ids)}, 1000},
+		{"SettleMarked", []any{of(lanes), of(poss), of(ids), every, ones, cursor, owner}, 1000},
+		{"FindHot", []any{of(lanes), of(poss), of(ids)}, 1000},
+		{"FailHot", []any{of(lanes), of(ids), same("1"), same("x"), same("1")}, 1000},
+		{"Defer", []any{of(lanes), of(ids), same("0")}, 1000},
+		{"BuryHot", []any{of(lanes), of(ids), same("1"), same("x")}, 1000},
+		{"UnlistHot", []any{of(lanes), of(ids)}, 1000},
+		{"Due", []any{every, 1000}, 100},
+		{"NextDue", []any{every}, 100},
+		{"NextClaimed", []any{every}, 100},
+		{"ParkedRows", []any{fmt.Sprintf("{%d}", hotLane), fmt.Sprintf("{%d}", hash), "{hot}", 32}, 100},
+		{"AsideRows", []any{fmt.Sprintf("{%d}", hotLane), fmt.Sprintf("{%d}", hash), "{hot}", 32}, 100},
+		{"FindPending", []any{ids[7]}, 10},
+		{"DoneHot", []any{int64(1), ids[7], []byte("token")}, 10},
+		{"ClaimedHot", []any{int64(1), ids[7], []byte("token")}, 10},
+	}
+	withStats := []struct {
+		name string
+		args []any
+		rows int
+	}{
+		{"ReadLane", []any{afterAll, hotLane, outbox.ID{}.String()}, 200},
+		{"ReadUnordered", []any{afterAll, outbox.ID{}.String()}, 2000},
+		{"Oldest", []any{afterAll}, 24 * 128 * 4},
+	}
+	check := func(c *sql.Conn, when, name string, limit int, args []any) {
+		text := plan(t, c, "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF)", statement(t, "postgres", name), args...)
+		if n := scanned(t, text); n > limit {
+			t.Errorf("%s, %s: scans return and filter %d rows, limit %d:\n%s", name, when, n, limit, text)
+		}
+	}
+	for _, when := range []string{"never analyzed", "analyzed"} {
+		if when == "analyzed" {
+			exec(t, db, "VACUUM ANALYZE")
+		}
+		for _, tc := range cases {
+			c, err := db.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			sessionSettings(t, c, false)
+			check(c, when, tc.name, tc.rows, tc.args)
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	sessionSettings(t, c, true)
+	for _, tc := range withStats {
+		check(c, "analyzed", tc.name, tc.rows, tc.args)
+	}
+}
+
+// sessionSettings are those of sqlstore's relay sessions and write
+// transactions, or of its reads; what a session really has is TestSessions'
+// matter.
+func sessionSettings(tb testing.TB, c *sql.Conn, reads bool) {
+	tb.Helper()
+	scan := "off"
+	if reads {
+		scan = "on"
+	}
+	_, err := c.ExecContext(tb.Context(), `SELECT set_config('plan_cache_mode', 'force_custom_plan', false), set_config('jit', 'off', false),
+ set_config('enable_bitmapscan', 'off', false), set_config('enable_seqscan', $1::text, false),
+ set_config('enable_hashjoin', $1::text, false), set_config('enable_mergejoin', $1::text, false)`, scan)
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+var (
+	scanLine    = regexp.MustCompile(`(?:Scan|Scan Backward) (?:using \S+ )?on postrider_(?:outbox|deferred)\b.*\(actual rows=(\d+) loops=(\d+)\)`)
+	removedLine = regexp.MustCompile(`Rows Removed by Filter: (\d+)`)
+)
+
+// scanned adds up the rows that scans of the two big tables returned and
+// filtered out.
+func scanned(tb testing.TB, plan string) (n int) {
+	tb.Helper()
+	loops, found := 0, false
+	for line := range strings.Lines(plan) {
+		if m := scanLine.FindStringSubmatch(line); m != nil {
+			var rows int
+			fmt.Sscan(m[1], &rows)
+			fmt.Sscan(m[2], &loops)
+			n += rows * loops
+			found = true
+		} else if strings.Contains(line, "->") {
+			loops = 0
+		}
+		if m := removedLine.FindStringSubmatch(line); m != nil {
+			var rows int
+			fmt.Sscan(m[1], &rows)
+			n += rows * loops
+		}
+	}
+	if !found {
+		tb.Errorf("the plan has no scan of the outbox:\n%s", plan)
+	}
+	return n
+}
+
+// TestProducerPlanOfAnEmptyTable: a producer's connection caches the plan of
+// its INSERT while the outbox is empty, as it is most of the time. It must not
+// read the whole table when a backlog has grown since.
+func TestProducerPlanOfAnEmptyTable(t *testing.T) {
+	t.Parallel()
+	e := engines[0]
+	s, db, dsn := e.migrated(t, nil)
+	exec(t, db, `ALTER TABLE postrider_outbox SET (autovacuum_enabled = off)`)
+	producer := e.open(t, dsn)
+	producer.SetMaxOpenConns(1)
+	enlist(t, s, producer, record("k"))
+	exec(t, db, `DELETE FROM postrider_outbox`)
+	exec(t, db, `VACUUM ANALYZE postrider_outbox`)
+	for range 10 {
+		// Rolled back: the table stays empty.
+		tx, err := producer.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Enlist(t.Context(), tx, record("k")); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Enlist(t.Context(), tx, record("k"), record("")); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	skewed(t, s, db, 20_000)
+	// A connection counts what it has read when its transaction has ended.
+	read := func() int64 {
+		exec(t, producer, `SELECT pg_stat_force_next_flush()`)
+		return number(t, db, `SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'postrider_outbox'`)
+	}
+	exec(t, producer, `SELECT pg_stat_clear_snapshot()`)
+	before := read()
+	for range 20 {
+		enlist(t, s, producer, record("k"))
+		enlist(t, s, producer, record("k"), record(""))
+	}
+	if after := read(); after != before {
+		t.Errorf("60 inserts read %d rows by sequential scans", after-before)
+	}
+}
+
+// TestSQLitePlans: every statement finds its rows by an index.
+func TestSQLitePlans(t *testing.T) {
+	t.Parallel()
+	e := engines[1]
+	_, db, _ := e.migrated(t, nil)
+	c, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	files, err := filepath.Glob(filepath.Join("..", "..", "store", "sqlstore", "testdata", "sqlite", "*.sql"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no statements: %v", err)
+	}
+	big := regexp.MustCompile(`SCAN (o|d|p|postrider_outbox|postrider_deferred|postrider_dead)\b`)
+	// Counts read everything that they count.
+	whole := map[string]bool{"CountDead": true}
+	for _, f := range files {
+		name := strings.TrimSuffix(filepath.Base(f), ".sql")
+		text := regexp.MustCompile(`\?\d+`).ReplaceAllString(statement(t, "sqlite", name), "'[]'")
+		p := plan(t, c, "EXPLAIN QUERY PLAN", text)
+		if big.MatchString(p) && !whole[name] {
+			t.Errorf("%s scans a table:\n%s", name, p)
+		}
+	}
+}
