@@ -233,3 +233,22 @@ func TestMigrateAndStatus(t *testing.T) {
 		t.Errorf("status without tables: status %d, %s", got.code, got.err)
 	}
 }
+
+// The example shows every setting, and the defaults it tells are those of an
+// empty file.
+func TestExampleFile(t *testing.T) {
+	t.Parallel()
+	file, err := fileSource("postrider.example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range slices.Sorted(maps.Keys((&settings{}).fields())) {
+		if !file.k.Exists(key) {
+			t.Errorf("the example has no %s", key)
+		}
+	}
+	s := settingsOf(t, nil, "--config=postrider.example.yaml")
+	if s.db == "" || s.nats == "" || s.ttl != 15*time.Second || s.maxAttempts != 10 || len(s.routes) != 2 || s.routes[1] != (outbox.Route{Name: "mail", Ordered: 16, Unordered: 8}) {
+		t.Errorf("%+v", s)
+	}
+}

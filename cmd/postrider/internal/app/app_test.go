@@ -2,9 +2,12 @@ package app
 
 import (
 	"errors"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgproto3"
 )
 
 func TestParseDatabase(t *testing.T) {
@@ -70,5 +73,48 @@ func TestScrubKeepsTheCause(t *testing.T) {
 	err := scrub(cause, []string{"hunter2"})
 	if err.Error() != "no xxxxx" || !errors.Is(err, cause) {
 		t.Errorf("%v, is the cause: %v", err, errors.Is(err, cause))
+	}
+}
+
+// A server that refuses the password is named with its own reason, and the
+// password stays out.
+func TestWrongPassword(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			b := pgproto3.NewBackend(c, c)
+			if _, err := b.ReceiveStartupMessage(); err == nil {
+				b.Send(&pgproto3.AuthenticationCleartextPassword{})
+				b.Flush()
+				b.Receive()
+				b.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "28P01", Message: `password authentication failed for user "app"`})
+				b.Flush()
+			}
+			c.Close()
+		}
+	}()
+	_, err = OpenStore(t.Context(), "postgres://app:hunter2@"+ln.Addr().String()+"/shop?sslmode=disable", nil)
+	if err == nil {
+		t.Fatal("connected")
+	}
+	for _, want := range []string{ln.Addr().String(), "password authentication failed", "28P01"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not show %q", want)
+		}
+	}
+	if strings.Contains(err.Error(), "hunter2") {
+		t.Error("the error shows the password")
+	}
+	if t.Failed() {
+		t.Log(err)
 	}
 }
