@@ -78,7 +78,6 @@ func (*runCmd) Run(p *program) error {
 	log.Info("relay started", "db", st.Database.Name, "broker", broker.Name, "routes", strings.Join(names, ","))
 	started := time.Now()
 	if err := r.Run(p.ctx); err != nil {
-		log.Error("relay stopped", "error", err)
 		return fmt.Errorf("relay: %w", err)
 	}
 	log.Info("relay stopped cleanly", "after", time.Since(started).Round(time.Millisecond))

@@ -82,14 +82,18 @@ finish`
 	case <-ctx.Done():
 		err = fmt.Errorf("it did not start: %w", context.Cause(ctx))
 	}
-	// The start script cannot be interrupted half way; the shell cleans up
-	// after it by itself.
+	// The start script is not interrupted half way; the shell cleans up after
+	// it, and is waited for unless it is at something long, such as an image.
 	hold.Close()
+	waited := make(chan struct{})
+	go func() {
+		cmd.Wait()
+		close(waited)
+	}()
 	select {
-	case <-said:
-	case <-time.After(time.Second):
+	case <-waited:
+	case <-time.After(15 * time.Second):
 	}
-	go cmd.Wait()
 	return nil, err
 }
 

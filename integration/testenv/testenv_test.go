@@ -132,3 +132,24 @@ func TestRedact(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A start that fails or is given up leaves neither a process nor a directory.
+func TestSuperviseCleansUpAfterAFailedStart(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	if _, err := supervise(t.Context(), "{ echo no such engine >log; false; }", "true", false); err == nil || !strings.Contains(err.Error(), "no such engine") {
+		t.Errorf("the error does not show the log: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := supervise(ctx, "sleep 0.3", "touch ../stopped", false); err == nil {
+		t.Error("a start that takes too long is no error")
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) != 1 || left[0].Name() != "stopped" {
+		t.Errorf("left behind: %v, want what the stop script made alone", left)
+	}
+}
