@@ -1,0 +1,205 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/sqlstore"
+)
+
+// counter is a connector that counts the statements sent to the database.
+type counter struct {
+	base driver.Driver
+	dsn  string
+
+	mu    sync.Mutex
+	texts []string
+}
+
+func (c *counter) Driver() driver.Driver { return counted{} }
+
+func (c *counter) Connect(context.Context) (driver.Conn, error) {
+	conn, err := c.base.Open(c.dsn)
+	if err != nil {
+		return nil, err
+	}
+	return &countedConn{conn, c}, nil
+}
+
+// since returns what was sent during fn.
+func (c *counter) since(fn func()) []string {
+	c.mu.Lock()
+	c.texts = nil
+	c.mu.Unlock()
+	fn()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.texts
+}
+
+func (c *counter) add(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.texts = append(c.texts, text)
+}
+
+type counted struct{}
+
+func (counted) Open(string) (driver.Conn, error) { panic("opened by its connector") }
+
+type countedConn struct {
+	driver.Conn
+	c *counter
+}
+
+func (c *countedConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
+	c.c.add(text)
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, text, args)
+}
+
+func (c *countedConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
+	c.c.add(text)
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, text, args)
+}
+
+func (c *countedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	return c.Conn.(driver.ConnBeginTx).BeginTx(ctx, opts)
+}
+
+func (c *countedConn) CheckNamedValue(v *driver.NamedValue) error {
+	if n, ok := c.Conn.(driver.NamedValueChecker); ok {
+		return n.CheckNamedValue(v)
+	}
+	return driver.ErrSkip
+}
+
+// TestStatementBudget: enqueueing, reading and settling cost statements by the
+// call and not by the message.
+func TestStatementBudget(t *testing.T) {
+	onEngines(t, func(t *testing.T, e engine) {
+		dsn := e.dsn(t)
+		probe := must(sql.Open(e.driver, dsn))
+		c := &counter{base: probe.Driver(), dsn: dsn}
+		probe.Close()
+		db := sql.OpenDB(c)
+		defer db.Close()
+		s := e.store(t, db, nil)
+		ctx := t.Context()
+		if err := s.Migrate(ctx); err != nil {
+			t.Fatal(err)
+		}
+		budget := func(what string, limit int, fn func()) {
+			t.Helper()
+			if texts := c.since(fn); len(texts) > limit || len(texts) == 0 {
+				t.Errorf("%s cost %d statements, limit %d: %q", what, len(texts), limit, texts)
+			}
+		}
+		recs := func(n int, key string, at time.Time) []outbox.Record {
+			list := make([]outbox.Record, n)
+			for i := range list {
+				list[i] = record(key)
+				list[i].Message.DeliverAt = at
+			}
+			return list
+		}
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := func(list ...outbox.Record) func() {
+			return func() {
+				t.Helper()
+				if err := s.Enlist(ctx, tx, list...); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		budget("enlisting 1 message", 1, put(record("k")))
+		budget("enlisting 100 messages", 1, put(recs(99, "k", time.Time{})...))
+		budget("enlisting 100 scheduled messages", 1, put(recs(100, "", time.Now().Add(-time.Hour))...))
+		budget("enlisting 3,000 messages", 3, put(recs(3000, "", time.Time{})...))
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+
+		ses, err := s.LaneSession(ctx, "settle")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ses.Close()
+		owner := outbox.NewID()
+		var g outbox.LaneGrant
+		acquire := func(r outbox.LaneRequest) func() {
+			return func() {
+				t.Helper()
+				r.Owner, r.Routes, r.TTL = owner, []string{"default"}, time.Minute
+				if g, err = ses.AcquireLanes(ctx, r); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		budget("acquiring 24 lanes", 13, acquire(outbox.LaneRequest{Want: 100}))
+		budget("renewing 24 lanes", 9, acquire(outbox.LaneRequest{}))
+
+		lane := outbox.LaneOf(outbox.Route{First: 1, Ordered: 16, Unordered: 8}, outbox.ID{}, []byte("k"))
+		rows := make([]outbox.LaneRow, 128)
+		n := 0
+		budget("reading 100 rows", 1, func() {
+			if n, err = ses.ReadLanes(ctx, []outbox.LaneRead{{Lane: lane}}, rows); err != nil || n != 100 {
+				t.Fatalf("read: got %d rows, %v, want 100", n, err)
+			}
+		})
+		settle := func(outcome outbox.SettleOutcome, rows []outbox.LaneRow, tried bool) func() {
+			return func() {
+				t.Helper()
+				r := outbox.SettleRequest{Owner: owner}
+				for _, row := range rows {
+					r.Settlements = append(r.Settlements, outbox.Settlement{
+						Lane: row.Lane, Epoch: 1, Pos: row.Pos, ID: row.Record.ID, Outcome: outcome, Attempts: row.Record.Attempts, Attempt: true, Reason: "no",
+					})
+				}
+				if tried {
+					r.TriedTo = []outbox.LaneMark{{Lane: lane, Epoch: 1, Pos: rows[len(rows)-1].Pos}}
+				}
+				res, err := ses.SettleLanes(ctx, r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, got := range res {
+					if got != outbox.Settled {
+						t.Fatalf("settlement %d of outcome %d: got %d", i, outcome, got)
+					}
+				}
+			}
+		}
+		marked := 1
+		if e.single {
+			marked = 5 // a transaction, which is no round trip there
+		}
+		budget("settling 20 failed rows", 6, settle(outbox.SettleFailed, rows[80:100], false))
+		for i := range rows[80:100] {
+			rows[80+i].Record.Attempts++
+		}
+		budget("burying 20 rows", 8, settle(outbox.SettleDead, rows[80:100], false))
+		budget("settling 40 accepted rows and a mark", marked, settle(outbox.SettleAccepted, rows[:40], true))
+		budget("settling 40 accepted rows", 1, settle(outbox.SettleAccepted, rows[40:80], false))
+		budget("promoting 100 rows", 8, func() {
+			if n, _, err = ses.PromoteLanes(ctx, g.Leases, rows); err != nil || n != 100 {
+				t.Fatalf("promote: got %d rows, %v, want 100", n, err)
+			}
+		})
+		recent := make([]outbox.Record, 100)
+		budget("reading 100 pending rows", 3, func() {
+			if n, err = s.ReadPending(ctx, outbox.ReadRequest{Now: time.Now()}, recent); err != nil || n != 100 {
+				t.Fatalf("read pending: got %d rows, %v, want 100", n, err)
+			}
+		})
+	})
+}
+
+var _ sqlstore.Tx = (*sql.Tx)(nil)

@@ -1,0 +1,230 @@
+package sqlstore_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/sqlstore"
+)
+
+// awkward are records whose values have a meaning in some encoding: of arrays,
+// of JSON, of SQL.
+func awkward() []outbox.Record {
+	texts := []string{
+		"NULL", "null", "", `"`, `\`, `\\"`, "{}", "{a,b}", "[1]", "','", "a,b", " leading", "trailing ", `{"x":1}`, `\x00ff`, "$1", "?1", "%s", "'; --",
+		"\u00e9\u4e16\U0001F600", "\u2028", "--", "true", "0", "1e3", "E'\\n'",
+	}
+	blobs := [][]byte{nil, {}, {0}, {0, 0}, []byte(`\`), []byte("NULL"), {0xff, 0xfe}, []byte(`"`), []byte(`\x41`), bytes.Repeat([]byte{0x5c, 0}, 300)}
+	var recs []outbox.Record
+	for i, text := range texts {
+		r := record("")
+		m := &r.Message
+		m.Body = blobs[i%len(blobs)]
+		if k := blobs[(i+3)%len(blobs)]; len(k) > 0 {
+			m.Key = k
+		}
+		r.TenantID, m.ContentType, m.Event.Subject, m.Event.DataSchema = text, text, text, text
+		m.Context = outbox.ContextFields{CorrelationID: text, CausationID: text, TraceState: text}
+		r.Type, m.Destination, m.Event.Source = "t"+text, "d"+text, "s"+text
+		m.Headers = []outbox.Header{{Name: "h" + text, Value: []byte(text)}, {Name: "H" + text, Value: blobs[i%len(blobs)]}, {Name: "h" + text, Value: nil}}
+		m.Event.Extensions = []outbox.Extension{{Name: "ext", Value: text}}
+		m.Event.Time = time.Date(1999, 12, 31, 23, 59, 59, 999_999_999, time.FixedZone("x", 3600))
+		recs = append(recs, r)
+	}
+	return recs
+}
+
+// TestAwkwardValues writes them one by one and all at once, which are different
+// encodings, and reads them as pending records, as lane rows and as dead
+// letters.
+func TestAwkwardValues(t *testing.T) {
+	onEngines(t, func(t *testing.T, e engine) {
+		s, db, _ := e.migrated(t, nil)
+		single, many := awkward(), awkward()
+		for _, r := range single {
+			enlist(t, s, db, r)
+		}
+		enlist(t, s, db, many...)
+		want := map[outbox.ID]outbox.Record{}
+		for _, r := range append(single, many...) {
+			if err := r.Normalize(0); err != nil {
+				t.Fatal(err)
+			}
+			for i := range r.Message.Headers {
+				if r.Message.Headers[i].Value == nil {
+					r.Message.Headers[i].Value = []byte{}
+				}
+			}
+			want[r.ID] = r
+		}
+		compare := func(how string, got outbox.Record) {
+			t.Helper()
+			got.Lane, got.Attempts, got.LastError = 0, 0, ""
+			if w := want[got.ID]; !reflect.DeepEqual(got, w) {
+				t.Errorf("%s: got\n%+v, want\n%+v", how, got, w)
+			}
+		}
+		owner := outbox.NewID()
+		g, err := s.AcquireLanes(t.Context(), outbox.LaneRequest{Owner: owner, Routes: []string{"default"}, Want: 100, TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reads []outbox.LaneRead
+		for _, l := range g.Leases {
+			reads = append(reads, outbox.LaneRead{Lane: l.Lane})
+		}
+		rows := make([]outbox.LaneRow, 64*len(reads))
+		n, err := s.ReadLanes(t.Context(), reads, rows)
+		if err != nil || n != len(want) {
+			t.Fatalf("lane rows: got %d, %v, want %d", n, err, len(want))
+		}
+		bury := outbox.SettleRequest{Owner: owner}
+		for _, r := range rows[:n] {
+			if r.Err != nil {
+				t.Errorf("row %s: %v", r.Record.ID, r.Err)
+			}
+			compare("lane row", r.Record)
+			bury.Settlements = append(bury.Settlements, outbox.Settlement{
+				Lane: r.Lane, Epoch: 1, Pos: r.Pos, ID: r.Record.ID, Outcome: outbox.SettleDead, Attempt: true, Reason: "reason " + r.Record.TenantID,
+			})
+			// By key: the bytes of a key in a list.
+			if k := r.Record.Message.Key; k != nil {
+				one := make([]outbox.LaneRow, 64)
+				m, err := s.ReadLanes(t.Context(), []outbox.LaneRead{{Lane: r.Lane, Keys: [][]byte{k}}}, one)
+				if err != nil || m == 0 || !bytes.Equal(one[0].Record.Message.Key, k) {
+					t.Errorf("rows of key %x: got %d, %v", k, m, err)
+				}
+			}
+		}
+		if _, err := s.SettleLanes(t.Context(), bury); err != nil {
+			t.Fatal(err)
+		}
+		dead := make([]outbox.DeadLetter, 100)
+		n, err = s.ListDead(t.Context(), outbox.DeadQuery{}, dead)
+		if err != nil || n != len(want) {
+			t.Fatalf("dead letters: got %d, %v, want %d", n, err, len(want))
+		}
+		for _, d := range dead[:n] {
+			if d.Reason != "reason "+d.Record.TenantID {
+				t.Errorf("reason: got %q", d.Reason)
+			}
+			compare("dead letter", d.Record)
+		}
+	})
+}
+
+func TestSizes(t *testing.T) {
+	onEngines(t, func(t *testing.T, e engine) {
+		s, db, _ := e.migrated(t, &sqlstore.Options{MaxBytes: 2 << 20})
+		// More than one statement by rows, then by bytes; the order of the
+		// arguments is that of the positions across statements.
+		many := make([]outbox.Record, 3000)
+		for i := range many {
+			many[i] = record("k")
+			many[i].Message.Body = fmt.Append(nil, i)
+		}
+		big := make([]outbox.Record, 12)
+		for i := range big {
+			big[i] = record("big")
+			big[i].Message.Body = bytes.Repeat([]byte{byte(i)}, 1<<20)
+		}
+		enlist(t, s, db, append(many, big...)...)
+		if n, err := s.PendingCount(t.Context(), time.Now()); err != nil || n != 3012 {
+			t.Fatalf("pending: got %d, %v, want 3012", n, err)
+		}
+		all := outbox.Route{First: 1, Ordered: 16, Unordered: 8}
+		rows := make([]outbox.LaneRow, 512)
+		next, after := 0, int64(0)
+		for lane := outbox.LaneOf(all, outbox.ID{}, []byte("k")); ; {
+			n, err := s.ReadLanes(t.Context(), []outbox.LaneRead{{Lane: lane, After: after}}, rows)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range rows[:n] {
+				after = r.Pos
+				if string(r.Record.Message.Key) != "k" {
+					continue
+				}
+				if string(r.Record.Message.Body) != fmt.Sprint(next) {
+					t.Fatalf("row %d of the key is message %s", next, r.Record.Message.Body)
+				}
+				next++
+			}
+			if n < len(rows) {
+				break
+			}
+		}
+		if next != len(many) {
+			t.Errorf("rows of the key: got %d, want %d", next, len(many))
+		}
+		n, err := s.ReadLanes(t.Context(), []outbox.LaneRead{{Lane: outbox.LaneOf(all, outbox.ID{}, []byte("big")), Keys: [][]byte{[]byte("big")}}}, rows)
+		if err != nil || n != len(big) {
+			t.Fatalf("big rows: got %d, %v", n, err)
+		}
+		for i, r := range rows[:n] {
+			if !bytes.Equal(r.Record.Message.Body, big[i].Message.Body) {
+				t.Errorf("big row %d has another body", i)
+			}
+		}
+		tooBig := record("")
+		tooBig.Message.Body = make([]byte, 2<<20)
+		err = tryEnlist(t.Context(), s, db, tooBig)
+		if !errors.Is(err, outbox.ErrTooLarge) || !strings.Contains(err.Error(), "limit 2097152") {
+			t.Errorf("a message over the limit: got %v", err)
+		}
+	})
+}
+
+// TestDuplicateLeavesNoRow: a duplicate in the last of several statements takes
+// back those of the first, of both tables and all routes, and nothing else.
+func TestDuplicateLeavesNoRow(t *testing.T) {
+	onEngines(t, func(t *testing.T, e engine) {
+		s, db, _ := e.migrated(t, &sqlstore.Options{Routes: []outbox.Route{{Name: "default"}, {Name: "mail"}}})
+		pending := record("pending")
+		pending.Transport = "mail"
+		earlier := record("same transaction")
+		enlist(t, s, db, pending)
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+		if err := s.Enlist(t.Context(), tx, earlier); err != nil {
+			t.Fatal(err)
+		}
+		var recs []outbox.Record
+		for i := range 1500 {
+			r := record(fmt.Sprint(i % 7))
+			if i%3 == 0 {
+				r.Message.DeliverAt = time.Now().Add(time.Hour)
+			}
+			recs = append(recs, r)
+		}
+		again := pending
+		again.Message.Key = []byte("another lane")
+		err = s.Enlist(t.Context(), tx, append(recs, again)...)
+		if !errors.Is(err, outbox.ErrDuplicateID) || !strings.Contains(err.Error(), pending.ID.String()) {
+			t.Fatalf("got %v, want outbox.ErrDuplicateID naming %s", err, pending.ID)
+		}
+		// In another route the id is another message.
+		again.Transport = "default"
+		if err := s.Enlist(t.Context(), tx, again); err != nil {
+			t.Errorf("the id in another route: %v", err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if n := number(t, db, `SELECT count(*) FROM postrider_outbox`); n != 3 {
+			t.Errorf("hot rows: got %d, want 3", n)
+		}
+		if n := number(t, db, `SELECT count(*) FROM postrider_deferred`); n != 0 {
+			t.Errorf("deferred rows: got %d, want 0", n)
+		}
+	})
+}
