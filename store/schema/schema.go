@@ -52,7 +52,7 @@ var files embed.FS
 
 // tables are the names after the prefix.
 var tables = []string{
-	"outbox", "deferred", "dead", "routes", "lanes", "relays", "lane_marks", "parked_keys", "audit", "inbox", "meta",
+	"outbox", "deferred", "dead", "routes", "lanes", "lane_marks", "relays", "parked_keys", "audit", "inbox", "meta",
 }
 
 // Tables returns the names of the tables without their prefix, in the order of

@@ -37,6 +37,18 @@
 // session rely on settings of their connection (see [Store.LaneSession]) and so
 // want a direct or session-pooled connection, not a transaction pooler.
 //
+// # SQLite
+//
+// Use a file in WAL mode (Migrate switches it on) and a DSN that begins
+// transactions IMMEDIATE and waits for the write lock, for modernc.org/sqlite:
+//
+//	file:app.db?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)&_txlock=immediate
+//
+// Writes of the store itself wait for that lock as long as their context lasts:
+// give them a deadline, and never call them while the same goroutine holds a
+// write transaction. A relay needs a pool of five connections, or one of its
+// own in Options.RelayDB.
+//
 // # Time
 //
 // Instants are stored as microseconds since 1970 UTC in integer columns, so

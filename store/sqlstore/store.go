@@ -59,7 +59,7 @@ func (o *Options) withDefaults() Options {
 	return c
 }
 
-func (o *Options) names() schema.Names { return schema.Names{Schema: o.Schema, Prefix: o.Prefix} }
+func (o Options) names() schema.Names { return schema.Names{Schema: o.Schema, Prefix: o.Prefix} }
 
 func (o *Options) validate(d *Dialect) error {
 	if err := o.names().Validate(d.engine); err != nil {
@@ -173,7 +173,8 @@ func (s *Store) ConcurrentUse() bool { return true }
 
 // ServerTime implements outbox.ServerClock.
 func (s *Store) ServerTime(ctx context.Context) (t time.Time, err error) {
-	err = s.read(ctx, "server time", func(q querier) error {
+	// Nothing but this one statement between the caller and the clock.
+	err = s.single(ctx, "server time", func(q querier) error {
 		var us int64
 		if err := queryRow(ctx, q, s.q.Now, nil, &us); err != nil {
 			return err
@@ -216,7 +217,7 @@ func (t *routeTable) at(n outbox.Lane) (outbox.Route, bool) {
 
 func (s *Store) loadRoutes(ctx context.Context) (*routeTable, error) {
 	t := &routeTable{byName: map[string]route{}}
-	err := s.read(ctx, "read routes", func(q querier) error {
+	err := s.single(ctx, "read routes", func(q querier) error {
 		t.list = t.list[:0]
 		return query(ctx, q, s.q.Routes, nil, func(rows *sql.Rows) error {
 			var r outbox.Route
