@@ -104,7 +104,10 @@ type Parker interface {
 // LaneParker is the lane owner's side of parking.
 type LaneParker interface {
 	// MoveParked moves up to limit rows under the leases: hot rows of parked
-	// keys aside, rows of unparking keys back at their old positions. A key
+	// keys aside, rows of unparking keys back at their old positions. A lane
+	// whose config version is not the lease's is left alone: its owner does not
+	// know yet that the key is parked, and would send the key's later rows while
+	// the earlier ones are out of its sight. A key
 	// whose last row is back is lifted and reported in done; the owner reads
 	// it afresh. moved == limit means there may be more; when there are none,
 	// each lease's Config is recorded as seen.

@@ -180,7 +180,8 @@ const (
 	SettleAccepted SettleOutcome = iota + 1 // delete (or archive): the broker has it
 	SettleFailed                            // keep for a retry: a keyed row in place, an unkeyed one deferred
 	SettleDead                              // move to dead letters
-	SettlePark                              // park its key and move the row aside; keyed rows only
+	SettlePark                              // park its key and move the row aside; a row without a key becomes a dead letter
+	SettleCount                             // change the attempts only, clear the retry time, and leave the row in place
 )
 
 // SettleRequest is a set of outcomes of one owner.
@@ -205,8 +206,9 @@ type Settlement struct {
 	ID       ID
 	Outcome  SettleOutcome
 	Attempts int       // the attempts the row had when it was read: makes a repeat harmless
-	Attempt  bool      // failed, dead, park: counts as an attempt
-	Reason   string    // failed, dead, park: required
+	Attempt  bool      // all but accepted: counts as an attempt
+	TakeBack bool      // all but accepted: takes one attempt back; not together with Attempt
+	Reason   string    // all but accepted: required
 	RetryAt  time.Time // failed: zero = at once
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/transport"
 )
 
 // core holds the decisions of a relay over lanes: what to read, what may be
@@ -23,7 +22,13 @@ type core struct {
 	due     dueKeys
 	outbox  []*outcome            // to be settled, oldest first
 	fenced  map[outbox.Lane]int64 // epochs that turned out to be another's
+	dropped map[outbox.Lane]int64 // epochs given up last
 	stopped bool                  // nothing new is sent
+
+	suspects []item // rows to be sent alone, see solo.go
+	solo     *row   // the one that is
+	twice    twice
+	seen     events // what happened so far
 
 	// hold stops new sends after a lost store connection, until a renewal that
 	// began later has succeeded: a row that another owner may have sent must
@@ -43,6 +48,7 @@ const (
 	starved     = 100 * time.Millisecond // a full lane for that long is trimmed
 	claimPause  = time.Second            // until a row under somebody's claim is looked at again
 	readRows    = 1024                   // rows a read aims at
+	triedAhead  = 2000                   // positions by which tried_to runs ahead
 	rowOverhead = 512                    // bytes a row costs beside its message
 )
 
@@ -52,6 +58,7 @@ func newCore(opt *Options, to reporter) *core {
 		lanes:   map[outbox.Lane]*lane{},
 		orphans: map[outbox.ID]bool{},
 		fenced:  map[outbox.Lane]int64{},
+		dropped: map[outbox.Lane]int64{},
 	}
 }
 
@@ -78,8 +85,13 @@ func (c *core) grant(leases []outbox.LaneLease, w *window) (lost []*lane) {
 			lost = append(lost, l)
 		}
 		l = &lane{
-			lease: ls, route: c.routes[i], window: w, more: true, fresh: true,
+			lease: ls, route: c.routes[i], window: w, more: true, fresh: true, tried: ls.TriedTo, want: ls.TriedTo,
 			rows: map[int64]*row{}, keys: map[string]*key{}, parked: map[string]bool{},
+		}
+		if ls.Unclean && c.dropped[ls.Lane] != ls.Epoch-1 {
+			// Its owner died, unless that was an earlier window of ours.
+			l.suspect = ls.TriedTo
+			c.seen[evTakeover]++
 		}
 		c.lanes[ls.Lane] = l
 		c.list = append(c.list, l)
@@ -122,6 +134,7 @@ func (c *core) drop(l *lane) {
 	}
 	if c.lanes[l.lease.Lane] == l {
 		delete(c.lanes, l.lease.Lane)
+		c.dropped[l.lease.Lane] = l.lease.Epoch
 		c.list = slices.DeleteFunc(c.list, func(o *lane) bool { return o == l })
 	}
 }
@@ -137,6 +150,7 @@ func (c *core) forget(l *lane) {
 	for _, r := range l.rows {
 		if r.state == rowHeld {
 			c.unhold(r)
+			c.endSolo(r)
 		}
 	}
 	for _, k := range l.keys {
@@ -196,6 +210,7 @@ func (c *core) readLimit(rt *route, n int) int {
 func (c *core) trimLane(l *lane) {
 	for _, k := range l.keys {
 		if len(k.queue) > keyRows {
+			c.seen[evTrim]++
 			c.cut(k, keyRows)
 		}
 	}
@@ -229,14 +244,21 @@ func (c *core) unhold(r *row) {
 // known already. The cursor may pass it afterwards: it is held, or its key is
 // partial.
 func (c *core) admit(l *lane, lr *outbox.LaneRow, now time.Time) {
-	if l.known(lr) || c.orphans[lr.Record.ID] {
+	if l.known(lr) {
+		if l.rows[lr.Pos].state == rowDone {
+			c.seen[evGrave]++
+		}
+		return
+	}
+	if c.orphans[lr.Record.ID] {
+		c.seen[evOrphan]++
 		return
 	}
 	bytes := lr.Record.Message.Key
 	waits := lr.Claimed || lr.RetryAt.After(now)
 	if bytes == nil {
 		if !waits { // else a sweep meets it again
-			l.route.push(item{r: c.keep(l, lr, nil)})
+			c.offer(item{r: c.keep(l, lr, nil)})
 		}
 		return
 	}
@@ -255,6 +277,7 @@ func (c *core) admit(l *lane, lr *outbox.LaneRow, now time.Time) {
 	if lr.KeyPrev != 0 && l.rows[lr.KeyPrev] == nil {
 		// A row of this key committed late, below what was read: it goes first.
 		// Everything of the key above it is read again, in order.
+		c.seen[evLateCommit]++
 		c.cut(k, k.cutAt(lr.KeyPrev))
 		return
 	}
@@ -284,6 +307,9 @@ func (c *core) keep(l *lane, lr *outbox.LaneRow, k *key) *row {
 	rt := l.route
 	l.rows[lr.Pos] = r
 	l.held++
+	if r.Pos > l.want-triedAhead/2 {
+		l.want = r.Pos + triedAhead
+	}
 	rt.rows++
 	rt.bytes += r.size
 	rt.average += (r.size - rt.average) / 16
@@ -305,7 +331,7 @@ func (c *core) advance(k *key) {
 	case len(k.queue) > 0:
 		if !k.listed && k.flight == 0 {
 			k.listed = true
-			l.route.push(item{k: k})
+			c.offer(item{k: k})
 		}
 	case k.flight > 0:
 	case k.partial:
@@ -394,13 +420,43 @@ func (rt *route) takes(now time.Time) bool {
 	return !rt.down || len(rt.ready) == 0 && !now.Before(rt.retryAt)
 }
 
-// push adds work; the route's sender is told by the engine.
-func (rt *route) push(it item) { rt.ready = append(rt.ready, it) }
+// offer puts a row, or a key's head, where it waits for a sender: behind the
+// commit that raises tried_to, among the suspects, or ready.
+func (c *core) offer(it item) {
+	r := it.head()
+	l := r.lane
+	switch {
+	case r.Pos > l.tried:
+		l.untried = append(l.untried, it)
+	case r.Pos <= l.suspect:
+		c.suspects = append(c.suspects, it)
+	default:
+		l.route.ready = append(l.route.ready, it)
+	}
+}
+
+// triedTo takes the commit that raised tried_to of lane l.
+func (c *core) triedTo(l *lane, pos int64) {
+	l.tried = max(l.tried, pos)
+	items := l.untried
+	l.untried = nil
+	for _, it := range items {
+		switch {
+		case l.closed():
+		case it.k != nil:
+			it.k.listed = false
+			c.advance(it.k)
+		case it.r.state == rowHeld:
+			c.offer(it)
+		}
+	}
+}
 
 // takeBatch hands out up to the batch size of rows that may be sent now. Rows
 // that cannot be decoded become dead letters at their turn.
 func (c *core) takeBatch(rt *route, now time.Time) []*row {
 	limit := c.opt.Batch
+	c.startSolo(now)
 	if c.hold || c.stopped || rt.batches >= c.opt.InFlight {
 		return nil
 	}
@@ -415,6 +471,12 @@ func (c *core) takeBatch(rt *route, now time.Time) []*row {
 	size, n := 0, 0
 	for ; n < len(rt.ready) && len(batch) < limit && size < maxBatchBytes; n++ {
 		it := rt.ready[n]
+		if it.r != nil && it.r == c.solo {
+			if len(batch) > 0 {
+				break // alone, in the next Send
+			}
+			limit = 1
+		}
 		rt.ready[n] = item{}
 		if it.k == nil {
 			if r := it.r; !r.lane.closed() && r.state == rowHeld && c.handOut(r) {
@@ -430,14 +492,17 @@ func (c *core) takeBatch(rt *route, now time.Time) []*row {
 		// More than one row of a key only where the transport keeps their
 		// order, and never in two Sends at once.
 		for len(k.queue) > 0 && (k.flight == 0 || rt.pipelines) && len(batch) < limit && size < maxBatchBytes {
-			r := k.queue[0]
-			k.queue[0] = nil
-			k.queue = k.queue[1:]
-			k.flight++
+			if r := k.queue[0]; r.Pos > k.lane.tried {
+				break
+			}
+			r := k.pop()
 			if !c.handOut(r) {
 				break // a dead letter first; the key goes on when it is written
 			}
 			batch, size = append(batch, r), size+r.size
+		}
+		if k.flight == 0 {
+			c.advance(k)
 		}
 	}
 	rt.ready = rt.ready[n:]
@@ -464,224 +529,6 @@ func (c *core) handOut(r *row) bool {
 	}
 	c.settle(r, outbox.SettleDead, false, r.Err.Error(), time.Time{})
 	return false
-}
-
-// report takes the outcome of one send.
-func (c *core) report(r *row, o transport.Outcome, err error, now time.Time) {
-	if r.state != rowSending {
-		return
-	}
-	rt := r.lane.route
-	reason := o.String()
-	if err != nil {
-		reason = err.Error()
-	}
-	switch o {
-	case transport.Accepted:
-		rt.accepted++
-		rt.down, rt.failures = false, 0
-		r.state = rowAccepted
-		c.outbox = append(c.outbox, &outcome{c.settlement(r, outbox.SettleAccepted), r})
-		if r.lane.lost.Load() {
-			c.orphans[r.Record.ID] = true
-		}
-		if k := r.key; k != nil {
-			k.flight--
-			c.advance(k)
-		}
-		return
-	case transport.Refused:
-		rt.down, rt.failures = false, 0
-		c.fail(r, true, reason, now)
-	case transport.Permanent:
-		rt.down, rt.failures = false, 0
-		c.settle(r, outbox.SettleDead, true, reason, time.Time{})
-	case transport.Unroutable:
-		rt.down, rt.failures = false, 0
-		c.retry(r, false, reason, now.Add(backoff(c.opt.BackoffMax/2, c.opt.BackoffMax, 0)))
-	case transport.Unknown:
-		// It counts only if the broker took others meanwhile; else it is the
-		// broker that is in trouble, not the message.
-		counts := rt.accepted > r.since
-		if !counts {
-			c.pause(rt, now)
-		}
-		c.fail(r, counts, reason, now)
-	default: // Unsent, Unreachable
-		c.putBack(r, o, now)
-	}
-}
-
-// putBack returns a row that did not go out.
-func (c *core) putBack(r *row, o transport.Outcome, now time.Time) {
-	l := r.lane
-	l.pending--
-	if l.closed() || !l.Live() {
-		c.remove(r)
-		if r.key != nil {
-			r.key.flight--
-		}
-		return
-	}
-	k := r.key
-	if k != nil && (k.partial || l.parked[string(k.bytes)]) {
-		// The key is read again from its first row on: an earlier one may have
-		// failed in the same Send.
-		c.remove(r)
-		k.flight--
-		c.cut(k, 0)
-		return
-	}
-	if k == nil || o == transport.Unreachable || k.flight == 1 {
-		c.pause(l.route, now)
-	}
-	r.state, r.sent = rowHeld, nil
-	l.held++
-	if k == nil {
-		l.route.push(item{r: r})
-		return
-	}
-	k.flight--
-	k.insert(r)
-	c.advance(k)
-}
-
-// pause takes a route down, with a trial after a while.
-func (c *core) pause(rt *route, now time.Time) {
-	if rt.down && now.Before(rt.retryAt) {
-		return // the rest of the same batch
-	}
-	rt.down = true
-	rt.retryAt = now.Add(backoff(c.opt.BackoffMin, min(c.opt.BackoffMax, 5*time.Second), rt.failures))
-	rt.failures++
-}
-
-// fail settles a failed attempt: a retry, or a dead letter after the last one.
-func (c *core) fail(r *row, counts bool, reason string, now time.Time) {
-	attempts := r.Record.Attempts
-	if counts && c.opt.MaxAttempts > 0 && attempts+1 >= c.opt.MaxAttempts {
-		c.settle(r, outbox.SettleDead, true, reason, time.Time{})
-		return
-	}
-	c.retry(r, counts, reason, now.Add(backoff(c.opt.BackoffMin, c.opt.BackoffMax, attempts)))
-}
-
-func (c *core) retry(r *row, counts bool, reason string, at time.Time) {
-	if k := r.key; k != nil {
-		// Later rows of the key wait in the table.
-		c.cut(k, 0)
-	}
-	c.settle(r, outbox.SettleFailed, counts, reason, at)
-}
-
-func (c *core) settle(r *row, o outbox.SettleOutcome, counts bool, reason string, at time.Time) {
-	if r.lane.lost.Load() {
-		// The next owner sends it again; an outcome of ours would be fenced.
-		r.lane.pending--
-		c.remove(r)
-		return
-	}
-	r.state = rowSettling
-	s := c.settlement(r, o)
-	s.Attempt, s.Reason, s.RetryAt = counts, outbox.CleanReason(reason), at
-	c.outbox = append(c.outbox, &outcome{s, r})
-}
-
-func (c *core) settlement(r *row, o outbox.SettleOutcome) outbox.Settlement {
-	return outbox.Settlement{
-		Lane: r.lane.lease.Lane, Epoch: r.lane.lease.Epoch, Pos: r.Pos, ID: r.Record.ID,
-		Outcome: o, Attempts: r.Record.Attempts,
-	}
-}
-
-// release takes a row out of the memory count.
-func (c *core) release(r *row) {
-	r.lane.route.rows--
-	r.lane.route.bytes -= r.size
-}
-
-func (c *core) remove(r *row) {
-	c.release(r)
-	r.lane.delete(r)
-}
-
-// settled takes the store's answer for one outcome. fenced: the lane is
-// another's now.
-func (c *core) settled(o *outcome, res outbox.SettleResult, now time.Time) (fenced bool) {
-	r := o.row
-	l := r.lane
-	delete(c.orphans, r.Record.ID)
-	c.release(r)
-	l.pending--
-	if l.lost.Load() || res == outbox.Fenced {
-		l.delete(r)
-		return res == outbox.Fenced && !l.lost.Load()
-	}
-	k := r.key
-	if o.Outcome == outbox.SettleFailed && k != nil {
-		// It stays where it is; the key reads it again when it is due.
-		l.delete(r)
-		if o.RetryAt.After(k.due) {
-			k.due = o.RetryAt
-		}
-		k.flight--
-		c.leave(k)
-		return false
-	}
-	r.state = rowDone
-	r.Record.Message = outbox.Message{}
-	c.reads.bury(r)
-	if k == nil || o.Outcome == outbox.SettleAccepted {
-		return false
-	}
-	k.flight--
-	if o.Outcome == outbox.SettlePark {
-		c.park(l, k.bytes)
-		return false
-	}
-	c.advance(k)
-	return false
-}
-
-// park stops a key until an operator lets it go.
-func (c *core) park(l *lane, bytes []byte) {
-	l.parked[string(bytes)] = true
-	l.moving = true
-	if k := l.keys[string(bytes)]; k != nil {
-		c.cut(k, 0)
-	}
-}
-
-// unpark reads a key afresh whose rows are all back.
-func (c *core) unpark(l *lane, bytes []byte) {
-	delete(l.parked, string(bytes))
-	k := l.keys[string(bytes)]
-	if k == nil {
-		k = &key{lane: l, bytes: bytes}
-		l.keys[string(bytes)] = k
-	}
-	c.cut(k, 0)
-}
-
-// takeOutcomes hands over up to n outcomes to be settled. What a lost lane did
-// not get accepted is the next owner's business.
-func (c *core) takeOutcomes(n int) []*outcome {
-	var batch []*outcome
-	i := 0
-	for ; i < len(c.outbox) && len(batch) < n; i++ {
-		o := c.outbox[i]
-		c.outbox[i] = nil
-		if o.row.lane.lost.Load() && o.Outcome != outbox.SettleAccepted {
-			o.row.lane.pending--
-			c.remove(o.row)
-			continue
-		}
-		batch = append(batch, o)
-	}
-	if c.outbox = c.outbox[i:]; len(c.outbox) == 0 {
-		c.outbox = nil
-	}
-	return batch
 }
 
 // sends counts the Sends under way.

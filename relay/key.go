@@ -53,9 +53,13 @@ type lane struct {
 	rows    map[int64]*row // by position: held, on their way, or remembered
 	keys    map[string]*key
 	parked  map[string]bool
-	moving  bool // parked keys may have rows to move
-	held    int  // rows in memory that were not handed out
-	pending int  // rows handed out whose outcome is not settled
+	moving  bool   // parked keys may have rows to move
+	tried   int64  // rows up to here may be handed out
+	want    int64  // tried_to as it is to be
+	suspect int64  // rows up to here are sent alone
+	untried []item // rows that wait for tried_to
+	held    int    // rows in memory that were not handed out
+	pending int    // rows handed out whose outcome is not settled
 
 	fresh    bool        // its parked keys are to be read
 	loaded   bool        // its parked keys are known

@@ -150,7 +150,7 @@ func (l *leaser) granted(w *window, started time.Time, want int, g outbox.LaneGr
 	}
 	shared := slices.ContainsFunc(g.Shares, func(s outbox.LaneShare) bool { return s.Relays > 1 })
 	switch {
-	case short > want:
+	case short > want && !e.core.stopped:
 		l.at = started
 	case short > 0 || shared:
 		// Where relays share a route, one that leaves is noticed within a poll.
@@ -244,6 +244,7 @@ func (l *leaser) endWindow(reason string) (lost []outbox.LaneLease) {
 	e := l.e
 	w := e.window
 	w.end()
+	e.core.seen[evWindow]++
 	for _, ln := range slices.Clone(e.core.list) {
 		lost = append(lost, ln.lease)
 		e.core.drop(ln)

@@ -111,15 +111,22 @@ func (s *session) do(ctx context.Context, c *call) error {
 		err = c.do(ctx, s.store)
 	}
 	switch {
-	case err == nil, errors.Is(err, outbox.ErrOwnerEnded):
-		s.e.state.set(s.purpose, nil)
 	case errors.Is(ctx.Err(), context.Canceled):
 		s.end() // stopping: not an outage
-	default:
+	case s.e.answered(s.purpose, err):
 		s.end()
-		s.e.lost(s.purpose, err)
 	}
 	return err
+}
+
+// answered notes how a call went and tells whether its connection is lost.
+func (e *engine) answered(purpose string, err error) (lost bool) {
+	if err == nil || errors.Is(err, outbox.ErrOwnerEnded) {
+		e.state.set(purpose, nil)
+		return false
+	}
+	e.lost(purpose, err)
+	return true
 }
 
 func (s *session) open(ctx context.Context) error {

@@ -31,6 +31,9 @@ type Options struct {
 	// a dead letter. Outages of the broker are not counted. Defaults to 10;
 	// negative means without end.
 	MaxAttempts int
+	// Poison says what becomes of a message that the broker refuses for good or
+	// that has spent its attempts. Defaults to DeadLetter.
+	Poison Poison
 	// BackoffMin and BackoffMax bound the wait before a retry: full jitter over
 	// a span that doubles with each attempt. Default to 100 ms and 1 min.
 	BackoffMin, BackoffMax time.Duration
@@ -45,6 +48,17 @@ type Options struct {
 	// Hooks observe the relay.
 	Hooks Hooks
 }
+
+// Poison is a policy for messages that cannot be delivered.
+type Poison uint8
+
+const (
+	// DeadLetter moves the message to the dead letters, and its key goes on.
+	DeadLetter Poison = iota
+	// ParkKey stops the key: its rows wait, in order, until an operator unparks
+	// it. A message without a key becomes a dead letter.
+	ParkKey
+)
 
 // Hooks are functions an operator's tools hang on; nil ones are skipped. They
 // are called from the relay's goroutines, possibly at once, and must be quick.
@@ -113,6 +127,7 @@ func (o *Options) validate() error {
 		{"BufferBytes", int64(o.BufferBytes), 1 << 10, 1 << 40},
 		{"BackoffMin", int64(o.BackoffMin), int64(time.Millisecond), int64(24 * time.Hour)},
 		{"BackoffMax", int64(o.BackoffMax), int64(o.BackoffMin), int64(24 * 365 * time.Hour)},
+		{"Poison", int64(o.Poison), 0, int64(ParkKey)},
 		{"PlainLanes", int64(o.PlainLanes), 0, 1 << 16},
 	} {
 		if f.value < f.lo || f.value > f.hi {

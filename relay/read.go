@@ -136,6 +136,9 @@ func (e *engine) readCall(reads []outbox.LaneRead, limit int, take func(parts []
 			}
 			e.core.reads.end(id)
 			e.kickSenders()
+			if _, urgent := e.core.marks(); urgent {
+				e.settle.signal()
+			}
 		},
 	}
 }

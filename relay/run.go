@@ -328,8 +328,9 @@ func (e *engine) trouble(err error) {
 
 // kickSenders wakes the senders that have something to send. Under the lock.
 func (e *engine) kickSenders() {
+	suspects := e.core.solo == nil && len(e.core.suspects) > 0
 	for _, rt := range e.core.routes {
-		if len(rt.ready) > 0 {
+		if suspects || len(rt.ready) > 0 {
 			signal(rt.kick)
 		}
 	}

@@ -25,21 +25,25 @@ func (s *settler) next() (*call, wait) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	waiting := len(e.core.outbox)
-	if waiting == 0 {
+	marked, urgent := e.core.marks()
+	if waiting == 0 && len(marked) == 0 {
 		return nil, wait{d: time.Hour}
 	}
-	if waiting < settleRows/4 && !s.rested && !e.fast {
+	if waiting < settleRows/4 && !s.rested && !e.fast && !urgent {
 		s.rested = true
 		return nil, wait{linger, true}
 	}
 	s.rested = false
 	batch := e.core.takeOutcomes(s.most)
-	if len(batch) == 0 {
-		return nil, wait{}
-	}
 	req := outbox.SettleRequest{Owner: e.window.owner, Settlements: make([]outbox.Settlement, len(batch))}
 	for i, o := range batch {
 		req.Settlements[i] = o.Settlement
+	}
+	for _, l := range marked {
+		req.TriedTo = append(req.TriedTo, outbox.LaneMark{Lane: l.lease.Lane, Epoch: l.lease.Epoch, Pos: l.want})
+	}
+	if len(batch)+len(marked) == 0 {
+		return nil, wait{}
 	}
 	var results []outbox.SettleResult
 	return &call{
@@ -55,7 +59,7 @@ func (s *settler) next() (*call, wait) {
 			if err != nil {
 				s.failed(batch, err)
 			} else {
-				s.written(batch, results)
+				s.written(batch, results, marked, req.TriedTo)
 			}
 		},
 	}, wait{}
@@ -68,6 +72,7 @@ func (s *settler) failed(batch []*outcome, err error) {
 	e := s.e
 	e.mu.Lock()
 	s.most = max(s.most/2, 1)
+	e.core.seen[evRefused]++
 	if len(batch) == 1 {
 		e.core.outbox = append(e.core.outbox, batch[0])
 	} else {
@@ -79,12 +84,17 @@ func (s *settler) failed(batch []*outcome, err error) {
 	}
 }
 
-func (s *settler) written(batch []*outcome, results []outbox.SettleResult) {
+func (s *settler) written(batch []*outcome, results []outbox.SettleResult, marked []*lane, marks []outbox.LaneMark) {
 	e := s.e
 	var lost []outbox.LaneLease
 	e.mu.Lock()
 	s.most = min(s.most*2, settleRows)
 	now := e.now()
+	for i, l := range marked {
+		if !l.closed() {
+			e.core.triedTo(l, marks[i].Pos)
+		}
+	}
 	for i, o := range batch {
 		if e.core.settled(o, results[i], now) {
 			l := o.row.lane
@@ -108,4 +118,16 @@ func (s *settler) written(batch []*outcome, results []outbox.SettleResult) {
 		e.lease.signal()
 	}
 	e.read.signal() // there is room, and keys may be due
+}
+
+// marks lists the lanes whose tried_to is to be raised; urgent: something waits
+// for it, or for a solo send's attempt.
+func (c *core) marks() (ls []*lane, urgent bool) {
+	for _, l := range c.list {
+		if l.want > l.tried && !l.closed() {
+			ls = append(ls, l)
+			urgent = urgent || len(l.untried) > 0
+		}
+	}
+	return ls, urgent || c.solo != nil && c.solo.state == rowSettling
 }

@@ -287,14 +287,33 @@ func soak(t *testing.T, seed uint64) {
 	}
 	calm.Store(true)
 	faults.Store(0)
-	parked := func() int {
+	// An operator lets go what an unroutable message stopped.
+	operate := func() int {
 		ks, err := g.mem.ParkedKeys(context.Background(), nil)
 		if err != nil {
 			t.Error(err)
 		}
-		return len(ks)
+		for _, k := range ks {
+			if _, err := g.mem.UnparkKey(context.Background(), k.Route, k.Key, "op"); err != nil {
+				t.Error(err)
+			}
+		}
+		dead := make([]outbox.DeadLetter, 1000)
+		n, err := g.mem.ListDead(context.Background(), outbox.DeadQuery{}, dead)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, d := range dead[:n] {
+			if d.Record.Message.Key != nil {
+				t.Errorf("message %s of key %s is dead", d.Record.Message.Body, d.Record.Message.Key)
+			}
+			if _, err := g.mem.ReplayDead(context.Background(), "op", d.Record.ID); err != nil {
+				t.Error(err)
+			}
+		}
+		return len(ks) + n
 	}
-	for i := 0; i < 240 && g.pending()+int64(parked()) > 0; i++ {
+	for i := 0; i < 240 && g.pending()+int64(operate()) > 0; i++ {
 		time.Sleep(time.Second)
 	}
 	for _, r := range relays {

@@ -190,7 +190,7 @@ func (s *sweeper) promoteCall(now time.Time) *call {
 func (s *sweeper) parkCall(now time.Time) *call {
 	e := s.e
 	s.park = now.Add(housekeeping)
-	leases := e.leases(func(l *lane) bool { return l.moving })
+	leases := e.leases(func(l *lane) bool { return l.moving && !l.fresh })
 	if e.parker == nil || len(leases) == 0 {
 		return nil
 	}

@@ -339,9 +339,10 @@ func (a *acquisition) take(ctx context.Context, q querier, list []candidate, old
 }
 
 // fence locks the lanes shared that owner holds under these epochs, and returns
-// them: nobody can acquire them before the transaction ends.
-func (s *Store) fence(ctx context.Context, q querier, owner outbox.ID, epochs map[outbox.Lane]int64) (map[outbox.Lane]bool, error) {
-	held := make(map[outbox.Lane]bool, len(epochs))
+// them with their config versions: nobody can acquire them, or raise the
+// version, before the transaction ends.
+func (s *Store) fence(ctx context.Context, q querier, owner outbox.ID, epochs map[outbox.Lane]int64) (map[outbox.Lane]int64, error) {
+	held := make(map[outbox.Lane]int64, len(epochs))
 	if len(epochs) == 0 || owner == (outbox.ID{}) {
 		return held, nil
 	}
@@ -357,14 +358,16 @@ func (s *Store) fence(ctx context.Context, q querier, owner outbox.ID, epochs ma
 	}
 	err := query(ctx, q, s.q.Fence, append(w.Args(), s.d.id(owner)), func(rows *sql.Rows) error {
 		var n outbox.Lane
-		err := rows.Scan(&n)
-		held[n] = true
+		var config int64
+		err := rows.Scan(&n, &config)
+		held[n] = config
 		return err
 	})
 	return held, err
 }
 
-// fenceLeases does the same for leases, which may have several owners.
+// fenceLeases does the same for leases, which may have several owners. The
+// leases it returns have their lanes' present config versions.
 func (s *Store) fenceLeases(ctx context.Context, q querier, leases []outbox.LaneLease) (held []outbox.LaneLease, err error) {
 	owners := map[outbox.ID]map[outbox.Lane]int64{}
 	var order []outbox.ID
@@ -375,7 +378,7 @@ func (s *Store) fenceLeases(ctx context.Context, q querier, leases []outbox.Lane
 		}
 		owners[l.Owner][l.Lane] = l.Epoch
 	}
-	valid := map[outbox.ID]map[outbox.Lane]bool{}
+	valid := map[outbox.ID]map[outbox.Lane]int64{}
 	for _, owner := range order {
 		if valid[owner], err = s.fence(ctx, q, owner, owners[owner]); err != nil {
 			return nil, err
@@ -383,8 +386,9 @@ func (s *Store) fenceLeases(ctx context.Context, q querier, leases []outbox.Lane
 	}
 	done := map[outbox.Lane]bool{}
 	for _, l := range leases {
-		if valid[l.Owner][l.Lane] && owners[l.Owner][l.Lane] == l.Epoch && !done[l.Lane] {
+		if config, ok := valid[l.Owner][l.Lane]; ok && owners[l.Owner][l.Lane] == l.Epoch && !done[l.Lane] {
 			done[l.Lane] = true
+			l.Config = config
 			held = append(held, l)
 		}
 	}

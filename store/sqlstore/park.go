@@ -154,6 +154,9 @@ func (h handle) MoveParked(ctx context.Context, leases []outbox.LaneLease, limit
 
 func (s *Store) moveParked(ctx context.Context, q querier, leases []outbox.LaneLease, limit int) (moved int, done []outbox.ParkedKey, err error) {
 	held, err := s.fenceLeases(ctx, q, leases)
+	held = slices.DeleteFunc(held, func(l outbox.LaneLease) bool {
+		return !slices.ContainsFunc(leases, func(known outbox.LaneLease) bool { return known.Lane == l.Lane && known.Config == l.Config })
+	})
 	if err != nil || len(held) == 0 {
 		return 0, nil, err
 	}

@@ -163,7 +163,7 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
   SELECT r.owner FROM {relays} r WHERE r.expires_at < $1::bigint AND NOT EXISTS (SELECT 1 FROM {lanes} l WHERE l.owner = r.owner)
    ORDER BY r.owner FOR UPDATE SKIP LOCKED)`,
 
-		Fence: `SELECT l.lane FROM {lanes} l JOIN unnest($1::integer[], $2::bigint[]) AS u(lane, epoch) ON l.lane = u.lane AND l.epoch = u.epoch
+		Fence: `SELECT l.lane, l.config FROM {lanes} l JOIN unnest($1::integer[], $2::bigint[]) AS u(lane, epoch) ON l.lane = u.lane AND l.epoch = u.epoch
  WHERE l.owner = $3::uuid ORDER BY l.lane FOR SHARE OF l`,
 		ReadRanges: limited{`SELECT u.ord, {o.row}, {claimed},
   CASE WHEN o.key_hash IS NULL OR u.after = 0 THEN NULL ELSE

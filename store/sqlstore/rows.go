@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/postrider/postrider/outbox"
 )
 
@@ -30,7 +32,9 @@ func (c *idColumn) Scan(src any) error {
 		}
 		return c.id.UnmarshalText(v)
 	case string:
-		return c.id.UnmarshalText([]byte(v))
+		id, err := uuid.Parse(v)
+		c.id = id
+		return err
 	case [16]byte:
 		c.id = v
 		return nil

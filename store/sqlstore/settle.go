@@ -31,10 +31,12 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 		switch t := &r.Settlements[i]; {
 		case t.ID == (outbox.ID{}):
 			return nil, invalid("settlement %d has a zero id", i)
-		case t.Outcome < outbox.SettleAccepted || t.Outcome > outbox.SettlePark:
+		case t.Outcome < outbox.SettleAccepted || t.Outcome > outbox.SettleCount:
 			return nil, invalid("settlement %d of %s: outcome %d is unknown", i, t.ID, t.Outcome)
 		case t.Outcome != outbox.SettleAccepted && t.Reason == "":
 			return nil, invalid("settlement %d of %s: a reason is required: say what went wrong", i, t.ID)
+		case t.TakeBack && (t.Attempt || t.Attempts == 0 || t.Outcome == outbox.SettleAccepted):
+			return nil, invalid("settlement %d of %s: TakeBack needs an attempt to take back and excludes Attempt and accepted", i, t.ID)
 		default:
 			accepted = accepted && t.Outcome == outbox.SettleAccepted
 		}
@@ -318,8 +320,11 @@ type outcomes struct {
 
 func (o *outcomes) add(f *found, t *outbox.Settlement) {
 	c := outcome{found: f, t: t, attempts: f.attempts, reason: outbox.CleanReason(t.Reason)}
-	if t.Attempt {
+	switch {
+	case t.Attempt:
 		c.attempts++
+	case t.TakeBack:
+		c.attempts--
 	}
 	where := bit(f.deferred)
 	switch {
@@ -328,6 +333,8 @@ func (o *outcomes) add(f *found, t *outbox.Settlement) {
 		if !f.hash.Valid && !f.deferred {
 			o.retry = append(o.retry, f.place)
 		}
+	case t.Outcome == outbox.SettleCount:
+		o.fail[where] = append(o.fail[where], c)
 	case t.Outcome == outbox.SettlePark && f.hash.Valid:
 		o.fail[where] = append(o.fail[where], c)
 		o.park = append(o.park, c)
@@ -346,7 +353,7 @@ func (o *outcomes) write(ctx context.Context, q querier, s *Store) error {
 			w.ID(c.id)
 			w.Int(c.attempts)
 			w.Text(c.reason)
-			if c.t.Outcome == outbox.SettlePark {
+			if c.t.Outcome != outbox.SettleFailed {
 				w.Null()
 				return
 			}

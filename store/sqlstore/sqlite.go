@@ -163,7 +163,7 @@ UNION ALL SELECT lane FROM {deferred} WHERE id = ?1`,
  WHERE l.owner = ?1 ORDER BY l.lane`,
 		ForgetRelays: `DELETE FROM {relays} WHERE expires_at < ?1 AND owner NOT IN (SELECT l.owner FROM {lanes} l WHERE l.owner IS NOT NULL)`,
 
-		Fence: `SELECT l.lane FROM {u:lane+epoch} CROSS JOIN {lanes} l ON l.lane = u.lane AND l.epoch = u.epoch WHERE l.owner = ?2 ORDER BY l.lane`,
+		Fence: `SELECT l.lane, l.config FROM {u:lane+epoch} CROSS JOIN {lanes} l ON l.lane = u.lane AND l.epoch = u.epoch WHERE l.owner = ?2 ORDER BY l.lane`,
 		ReadRanges: limited{`SELECT u.ord, {o.row}, {claimed}, NULL
   FROM ` + rowsSQLite("lane", "after", "upto") + ` CROSS JOIN {outbox} o
  WHERE o.pos IN (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto

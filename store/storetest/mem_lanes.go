@@ -232,10 +232,12 @@ func (m *Mem) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []ou
 		switch {
 		case s.ID == (outbox.ID{}):
 			return nil, invalid("settlement %d has a zero id", i)
-		case s.Outcome < outbox.SettleAccepted || s.Outcome > outbox.SettlePark:
+		case s.Outcome < outbox.SettleAccepted || s.Outcome > outbox.SettleCount:
 			return nil, invalid("settlement %d of %s: outcome %d is unknown", i, s.ID, s.Outcome)
 		case s.Outcome != outbox.SettleAccepted && s.Reason == "":
 			return nil, invalid("settlement %d of %s: a reason is required", i, s.ID)
+		case s.TakeBack && (s.Attempt || s.Attempts == 0 || s.Outcome == outbox.SettleAccepted):
+			return nil, invalid("settlement %d of %s: TakeBack needs an attempt to take back and excludes Attempt and accepted", i, s.ID)
 		}
 	}
 	err = m.write(ctx, "SettleLanes", func() error {
@@ -273,9 +275,15 @@ func (m *Mem) settle(owner outbox.ID, s outbox.Settlement) outbox.SettleResult {
 	if r == nil || r.rec.Attempts != s.Attempts {
 		return outbox.Gone
 	}
+	if s.TakeBack {
+		r.rec.Attempts--
+	}
 	switch {
 	case s.Outcome == outbox.SettleFailed:
 		m.fail(r, s.Attempt, s.Reason, s.RetryAt)
+	case s.Outcome == outbox.SettleCount:
+		m.spend(r, s.Attempt, s.Reason)
+		r.retryAt = time.Time{}
 	case s.Outcome == outbox.SettlePark && r.keyed():
 		m.spend(r, s.Attempt, s.Reason)
 		r.retryAt = time.Time{}

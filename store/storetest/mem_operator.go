@@ -266,10 +266,10 @@ func (m *Mem) MoveParked(ctx context.Context, leases []outbox.LaneLease, limit i
 		return 0, nil, invalid("limit of rows to move: %d is not positive", limit)
 	}
 	err = m.write(ctx, "MoveParked", func() error {
+		leases = slices.DeleteFunc(slices.Clone(leases), func(l outbox.LaneLease) bool {
+			return m.fenced(l.Lane, l.Owner, l.Epoch) || m.lanes[l.Lane].config != l.Config
+		})
 		for _, l := range leases {
-			if m.fenced(l.Lane, l.Owner, l.Epoch) {
-				continue
-			}
 			for _, r := range slices.Clone(m.hot[l.Lane]) {
 				if p := m.parked[keyOf(r)]; moved < limit && p != nil && !p.Unparking {
 					m.setAside(r)
@@ -302,9 +302,7 @@ func (m *Mem) MoveParked(ctx context.Context, leases []outbox.LaneLease, limit i
 			return nil
 		}
 		for _, l := range leases {
-			if !m.fenced(l.Lane, l.Owner, l.Epoch) {
-				m.lanes[l.Lane].seen = max(m.lanes[l.Lane].seen, l.Config)
-			}
+			m.lanes[l.Lane].seen = l.Config
 		}
 		return nil
 	})

@@ -1,0 +1,142 @@
+package relay
+
+import (
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// A message that kills the process that sends it would kill every relay in
+// turn. So no row is handed to a sender before its lane's tried_to, which runs
+// ahead of it, is committed; when an owner has died, the rows up to there are
+// suspects. They go one at a time in the whole relay, each with an attempt
+// committed first: only a crash during such a send counts, and nothing else of
+// the lane stands accused. Any other outcome replaces that attempt.
+
+// head is the row that an item stands for.
+func (it item) head() *row {
+	if it.k != nil {
+		return it.k.queue[0]
+	}
+	return it.r
+}
+
+// startSolo takes the next suspect and has its attempt counted.
+func (c *core) startSolo(now time.Time) {
+	if c.solo != nil || c.hold || c.stopped {
+		return
+	}
+	for i := 0; i < len(c.suspects); {
+		it := c.suspects[i]
+		var r *row
+		switch {
+		case it.k != nil && !it.k.lane.closed() && len(it.k.queue) > 0 && it.k.flight == 0:
+			r = it.k.queue[0]
+		case it.r != nil && !it.r.lane.closed() && it.r.state == rowHeld:
+			r = it.r
+		}
+		if r != nil && r.lane.route.down && now.Before(r.lane.route.retryAt) {
+			i++ // its turn comes; suspects of other routes do not wait for it
+			continue
+		}
+		c.suspects = slices.Delete(c.suspects, i, i+1)
+		if it.k != nil {
+			it.k.listed = false
+		}
+		if r == nil {
+			if it.k != nil {
+				c.advance(it.k)
+			}
+			continue
+		}
+		if it.k != nil {
+			it.k.pop()
+		}
+		if !c.handOut(r) {
+			continue // it cannot be decoded
+		}
+		if c.opt.MaxAttempts > 0 && r.Record.Attempts >= c.opt.MaxAttempts {
+			c.giveUp(r, c.opt.Poison, false, "the process ended each time it sent this message: "+r.Record.LastError)
+			continue
+		}
+		c.seen[evSolo]++
+		if c.twice == (twice{r.Record.ID, r.Record.Attempts}) {
+			// Its attempt was committed, only the answer was lost.
+			c.solo = r
+			r.Record.Attempts--
+			c.counted(&outcome{c.settlement(r, outbox.SettleCount), r})
+			return
+		}
+		c.recount(r, true)
+		return
+	}
+}
+
+// twice is a row whose attempt may have been committed without an answer: read
+// again with one attempt more, it is not counted a second time.
+type twice struct {
+	id       outbox.ID
+	attempts int
+}
+
+// recount commits the attempt of a solo send, or takes it back.
+func (c *core) recount(r *row, up bool) {
+	c.solo = nil // for settle: it is not the outcome of the send
+	c.settle(r, outbox.SettleCount, up, "sent alone after a crash", time.Time{})
+	if r.state == rowSettling {
+		c.outbox[len(c.outbox)-1].TakeBack = !up
+		c.solo = r
+	}
+}
+
+// counted takes the commit of recount: the row may go, or waits again.
+func (c *core) counted(o *outcome) {
+	r := o.row
+	r.lane.pending--
+	if o.TakeBack {
+		r.Record.Attempts--
+		c.endSolo(r)
+		c.rehold(r)
+		return
+	}
+	r.Record.Attempts++
+	r.state = rowHeld
+	r.lane.held++
+	r.lane.route.ready = slices.Insert(r.lane.route.ready, 0, item{r: r})
+}
+
+func (c *core) endSolo(r *row) {
+	if c.solo == r {
+		c.solo = nil
+	}
+}
+
+// pop hands the key's head out.
+func (k *key) pop() *row {
+	r := k.queue[0]
+	k.queue[0] = nil
+	k.queue = k.queue[1:]
+	k.flight++
+	return r
+}
+
+// events counts what happened, for tests that must have met it.
+type events [evCount]int
+
+const (
+	evLateCommit = iota // a key's earlier row committed below the cursor
+	evGrave             // a late read returned a row that had left the table
+	evOrphan            // a row was read again while its delete was on its way
+	evTakeover          // a lane of a dead owner
+	evSolo              // a suspect sent alone
+	evFenced            // an outcome was refused by the fence
+	evShed              // a row was not sent because the lease had ended
+	evTrial             // a lost route was tried in vain
+	evTrim              // a hot key's tail was left to the table
+	evPark              // a key was parked
+	evUnpark            // a key was unparked
+	evRefused           // a settle failed
+	evWindow            // a window ended
+	evCount
+)
