@@ -70,6 +70,31 @@ func TestMigrateByManyStartersAtOnce(t *testing.T) {
 	})
 }
 
+// TestMigratePlainSQLiteFile: a file without WAL and DSNs without a waiting
+// time are no obstacle for many starters.
+func TestMigratePlainSQLiteFile(t *testing.T) {
+	t.Parallel()
+	e := engines[1]
+	dsn, _, _ := strings.Cut(e.dsn(t), "?")
+	errs := make(chan error, 8)
+	for range cap(errs) {
+		s := e.store(t, e.open(t, dsn), nil)
+		go func() { errs <- s.Migrate(t.Context()) }()
+	}
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Errorf("Migrate: %v", err)
+		}
+	}
+	db := e.open(t, dsn)
+	var mode string
+	if err := db.QueryRowContext(t.Context(), `PRAGMA journal_mode`).Scan(&mode); err != nil || mode != "wal" {
+		t.Errorf("journal mode: got %s, %v, want wal", mode, err)
+	}
+	s := e.store(t, db, nil)
+	enlist(t, s, db, record("k"), record(""))
+}
+
 func TestSchemaThatDoesNotFit(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine) {
 		db, _ := e.database(t)
