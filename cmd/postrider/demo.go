@@ -2,6 +2,8 @@ package main
 
 import (
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/demo"
 )
@@ -24,6 +26,9 @@ type demoCmd struct {
 
 // Run runs the demo.
 func (c *demoCmd) Run(p *program) error {
+	// A reader that goes away, as head does, must not end the demo before it
+	// has tidied up: writes fail instead.
+	signal.Ignore(syscall.SIGPIPE)
 	self, err := os.Executable()
 	if err != nil {
 		return err

@@ -177,6 +177,29 @@ func TestPostgreSQL(t *testing.T) {
 	}
 }
 
+// A reader that has gone, as head does, must not keep the demo from tidying up.
+func TestBrokenPipe(t *testing.T) {
+	t.Parallel()
+	url := testenv.Postgres(t)
+	tmp := t.TempDir()
+	cmd, _, _ := command(t, tmp, "--orders", "50", "--db", url)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	cmd.Stdout, cmd.Stderr = w, w
+	err = cmd.Run()
+	w.Close()
+	if cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("%v, want exit status 1: the verdict could not be printed", err)
+	}
+	empty(t, tmp)
+	if s := schemas(t, url); len(s) > 0 {
+		t.Errorf("schemas %q were left", s)
+	}
+}
+
 // schemas lists the demo's schemas in a database.
 func schemas(t *testing.T, url string) (names []string) {
 	t.Helper()

@@ -133,13 +133,18 @@ func makeDir(keep string) (dir string, remove func() error, err error) {
 	if keep == "" {
 		dir, err := os.MkdirTemp("", "postrider-demo-")
 		if err != nil {
-			return "", nil, fmt.Errorf("make a temporary directory: %w", err)
+			return "", nil, fmt.Errorf("make a temporary directory: %w: set TMPDIR or use --keep", err)
 		}
 		return dir, func() error { return os.RemoveAll(dir) }, nil
 	}
 	_, err = os.Stat(keep)
 	had := err == nil
-	if err := os.MkdirAll(keep, 0o700); err != nil {
+	err = os.MkdirAll(keep, 0o700)
+	if err == nil {
+		// The server would merely not start in a directory that it cannot write.
+		err = os.Mkdir(filepath.Join(keep, "jetstream"), 0o700)
+	}
+	if err != nil {
 		return "", nil, usage("--keep is %s: %w: use a directory that can be written", keep, err)
 	}
 	return keep, func() error {
