@@ -122,8 +122,8 @@ type workload struct {
 
 var (
 	onClaims  = workload{func(p *planner) plan { return p.claims(8, 96) }, (*rig).byRow}
-	onDense   = workload{func(p *planner) plan { return p.leased(4, 3, 3, 60, 2*time.Millisecond, false) }, (*rig).byLane}
-	onExpired = workload{func(p *planner) plan { return p.leased(4, 3, 3, 80, 40*time.Millisecond, true) }, (*rig).byLane}
+	onDense   = workload{func(p *planner) plan { return p.leased(dense) }, (*rig).byLane}
+	onExpired = workload{func(p *planner) plan { return p.leased(expiring) }, (*rig).byLane}
 )
 
 var breaches = []breach{
@@ -291,7 +291,7 @@ func TestBreachesAreRejected(t *testing.T) {
 					b := br.store
 					b.subject, b.g = g.store, g
 					g.subject, g.pinned = &b, false
-					g.run(br.among.plan(newPlanner(seed, g.rows, false)), 0, seed)
+					g.must(g.run(br.among.plan(newPlanner(seed, g.rows, false)), 0, seed))
 					if p := rejected(br.among.split(g)); p != nil {
 						t.Logf("seed %d: %s is rejected", seed, p.name)
 						return

@@ -1,28 +1,21 @@
 package histories_test
 
 import (
-	"fmt"
 	"sync"
 	"testing"
 	"time"
 )
 
-// tallies sums up what occurred in parallel histories.
-type tallies struct {
-	mu  sync.Mutex
-	sum map[string]int
-}
+// tallies sums up what occurred in several histories.
+type tallies map[string]int
 
-func (t *tallies) add(g *rig, parts []*part) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.sum == nil {
-		t.sum = map[string]int{}
+func (t tallies) add(g *rig, parts []*part) {
+	for what, n := range g.tally {
+		t[what] += n
 	}
-	addTally(t.sum, g.tally)
 	for _, p := range parts {
-		t.sum["parts"]++
-		t.sum["operations of parts"] += len(p.ops)
+		t["parts"]++
+		t["operations of parts"] += len(p.ops)
 	}
 }
 
@@ -31,11 +24,10 @@ func (t *tallies) add(g *rig, parts []*part) {
 // C10).
 func TestClaims(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine) {
-		var sum tallies
+		sum := tallies{}
 		for _, seed := range seeds(4, 150) {
 			g := newRig(t, e, 3)
-			kill := 150 * time.Millisecond
-			g.run(newPlanner(seed, g.rows, true).claims(8, 144), kill, seed)
+			g.must(g.run(newPlanner(seed, g.rows, true).claims(8, 144), 150*time.Millisecond, seed))
 			parts := g.byRow()
 			verify(t, seed, parts)
 			sum.add(g, parts)
@@ -44,58 +36,65 @@ func TestClaims(t *testing.T) {
 			}
 		}
 		want := []string{"claim true", "claim false", "renew true", "renew false", "complete true", "complete false",
-			"fail true", "fail false", "release true", "release false", "claim unknown", "fail unknown"}
+			"fail true", "fail false", "release true", "release false", "read pending", "unanswered"}
 		if e.server {
 			want = append(want, "connection killed")
 		}
-		mustOccur(t, sum.sum, want...)
+		mustOccur(t, sum, want...)
 	})
 }
+
+var (
+	dense    = mix{relays: 4, workers: 3, claimers: 3, beats: 70, beat: 3 * time.Millisecond, every: 4}
+	handover = mix{relays: 5, workers: 2, claimers: 3, beats: 26, beat: time.Millisecond, every: 1}
+	expiring = mix{relays: 4, workers: 3, claimers: 3, beats: 85, beat: 40 * time.Millisecond, every: 5, pauses: true}
+)
 
 // Lanes taken, renewed, given back and lost by several relays while others
 // settle under new and old leases and others claim the rows: each lane with its
 // rows behaves as the contract says (C5-C11, the leases and their fence).
 func TestLeases(t *testing.T) {
-	for _, kind := range []struct {
-		name   string
-		beats  int
-		beat   time.Duration
-		pauses bool
-		n      int
-		long   int
-	}{
-		{"dense", 70, 3 * time.Millisecond, false, 6, 200},
-		{"expiring", 100, 40 * time.Millisecond, true, 4, 60},
-	} {
-		t.Run(kind.name, func(t *testing.T) {
-			onEngines(t, func(t *testing.T, e engine) {
-				var sum tallies
-				t.Run("seeds", func(t *testing.T) {
-					for _, seed := range seeds(kind.n, kind.long) {
-						run := func(t *testing.T) {
-							g := newRig(t, e, 3)
-							p := newPlanner(seed, g.rows, true).leased(4, 3, 3, kind.beats, kind.beat, kind.pauses)
-							g.run(p, time.Duration(kind.beats)*kind.beat/4, seed)
-							parts := g.byLane()
-							verify(t, seed, parts)
-							sum.add(g, parts)
-						}
-						t.Run(fmt.Sprint(seed), func(t *testing.T) {
-							if kind.pauses {
-								t.Parallel()
-							}
-							run(t)
-						})
-					}
+	always := []string{"claim true", "claim false", "acquire: lane taken", "acquire: lane kept", "acquire: end", "read lanes", "settle failed: fenced", "unanswered"}
+	t.Run("dense", func(t *testing.T) {
+		leases(t, dense, 5, 200, append(always, "fail true", "settle failed: settled", "settle failed: gone", "settle accepted: settled", "settle dead: settled", "promote: rows moved"))
+	})
+	t.Run("handover", func(t *testing.T) { leases(t, handover, 8, 400, always) })
+	t.Run("expiring", func(t *testing.T) {
+		leases(t, expiring, 4, 60, append(always, "settle failed: settled", "acquire: lane taken from an expired owner", "acquire: owner had ended"))
+	})
+}
+
+// leases makes histories of the mix, and several at once where they mostly
+// wait.
+func leases(t *testing.T, m mix, n, long int, want []string) {
+	onEngines(t, func(t *testing.T, e engine) {
+		sum, list, width := tallies{}, seeds(n, long), 1
+		kill := max(time.Duration(m.beats)*m.beat/4, 60*time.Millisecond)
+		if m.pauses {
+			width = 4
+		}
+		for len(list) > 0 && !t.Failed() {
+			some := list[:min(width, len(list))]
+			list = list[len(some):]
+			rigs, errs := make([]*rig, len(some)), make([]error, len(some))
+			var wg sync.WaitGroup
+			for i, seed := range some {
+				g := newRig(t, e, 3)
+				rigs[i] = g
+				wg.Go(func() {
+					errs[i] = g.run(newPlanner(seed, g.rows, true).leased(m), kill, seed)
 				})
-				want := []string{"claim true", "claim false", "fail true", "acquire: lane taken", "acquire: lane kept", "acquire: end",
-					"settle failed: settled", "settle failed: gone", "settle failed: fenced", "settle accepted: settled", "promote: rows moved",
-					"acquire unknown", "settle unknown"}
-				if kind.pauses {
-					want = append(want, "acquire: lane taken from an expired owner", "acquire: owner had ended")
-				}
-				mustOccur(t, sum.sum, want...)
-			})
-		})
-	}
+			}
+			wg.Wait()
+			for i, g := range rigs {
+				g.must(errs[i])
+				parts := g.byLane()
+				verify(t, some[i], parts)
+				sum.add(g, parts)
+			}
+		}
+		if !t.Failed() {
+			mustOccur(t, sum, want...)
+		}
+	})
 }

@@ -319,7 +319,7 @@ func (c *client) call(ctx context.Context, o *op, cancelAfter time.Duration, fn 
 		c.tb.Errorf("client %d: %s: %v", c.number, o.kind, err)
 	default:
 		o.unknown = true
-		c.count(o.kind.String() + " unknown")
+		c.count("unanswered")
 		c.disconnect()
 	}
 	c.history.add(o)
@@ -327,17 +327,19 @@ func (c *client) call(ctx context.Context, o *op, cancelAfter time.Duration, fn 
 
 // settleDown waits until no call is at work on the server any more: unanswered
 // ones have ended by then, one way or the other.
-func (g *rig) settleDown() {
-	g.tb.Helper()
+func (g *rig) settleDown() error {
 	for deadline := time.Now().Add(10 * time.Second); g.e.server; time.Sleep(2 * time.Millisecond) {
 		busy := 0
-		g.must(g.control.QueryRowContext(g.tb.Context(), `SELECT count(*) FROM pg_stat_activity
- WHERE datname = current_database() AND application_name = $1 AND state <> 'idle'`, appName).Scan(&busy))
+		err := g.control.QueryRowContext(g.tb.Context(), `SELECT count(*) FROM pg_stat_activity
+ WHERE datname = current_database() AND application_name = $1 AND state <> 'idle'`, appName).Scan(&busy)
+		if err != nil {
+			return err
+		}
 		if busy == 0 {
 			break
 		}
 		if time.Now().After(deadline) {
-			g.tb.Fatalf("%d connections are at work 10 s after the last call", busy)
+			return fmt.Errorf("%d connections are at work 10 s after the last call", busy)
 		}
 	}
 	now := g.clock()
@@ -346,6 +348,7 @@ func (g *rig) settleDown() {
 			o.ret = now
 		}
 	}
+	return nil
 }
 
 // killer ends one of the connections now and then, until ctx is done.
@@ -373,15 +376,9 @@ func (g *rig) look() {
 	}
 }
 
-func addTally(sum, more map[string]int) {
-	for what, n := range more {
-		sum[what] += n
-	}
-}
-
 // mustOccur fails the test if one of these never happened: the proof would be
 // empty there.
-func mustOccur(t *testing.T, tally map[string]int, want ...string) {
+func mustOccur(t *testing.T, tally tallies, want ...string) {
 	t.Helper()
 	var list []string
 	for _, what := range slices.Sorted(maps.Keys(tally)) {

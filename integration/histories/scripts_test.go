@@ -166,11 +166,21 @@ func (p *planner) pending(r place) func(context.Context, *client) {
 	return func(ctx context.Context, c *client) { c.readPending(ctx, lane, max(1, c.ticks.Load()-lag), cancel) }
 }
 
+// mix is who takes part in a history of leases, and how fast. All act on a
+// common beat.
+type mix struct {
+	relays, workers, claimers int
+	beats                     int
+	beat                      time.Duration
+	every                     int  // beats between two calls of a relay, on average
+	pauses                    bool // relays stop now and then until their window has ended
+}
+
 // leased is a plan of relays that take and give back lanes, of workers that
-// settle under leases, new and old, and of claimers. All act on a common beat,
-// mostly on the same lane. With a beat of some milliseconds no window expires;
-// with a long one relays pause now and then until theirs has.
-func (p *planner) leased(relays, workers, claimers, beats int, beat time.Duration, pauses bool) plan {
+// settle under leases, new and old, and of claimers, mostly on the same lane at
+// the same time. With a beat of some milliseconds no window ends unless a relay
+// says so.
+func (p *planner) leased(m mix) plan {
 	var out plan
 	lanes := make([]outbox.Lane, 0, len(p.lanes))
 	for _, r := range p.rows {
@@ -178,7 +188,7 @@ func (p *planner) leased(relays, workers, claimers, beats int, beat time.Duratio
 			lanes = append(lanes, r.lane)
 		}
 	}
-	focus := make([]outbox.Lane, beats)
+	focus := make([]outbox.Lane, m.beats)
 	for i := range focus {
 		focus[i] = lanes[p.rng.IntN(len(lanes))]
 	}
@@ -201,27 +211,23 @@ func (p *planner) leased(relays, workers, claimers, beats int, beat time.Duratio
 		return true
 	}
 	when := func(b int) time.Duration {
-		return time.Duration(b)*beat + time.Duration(p.rng.Int64N(int64(400*time.Microsecond)))
+		return time.Duration(b)*m.beat + time.Duration(p.rng.Int64N(int64(400*time.Microsecond)))
 	}
-	for range relays {
+	for range m.relays {
 		var steps []step
-		every := 4
-		if pauses {
-			every = 5
-		}
-		for b := p.rng.IntN(every); b < beats; b += 1 + p.rng.IntN(2*every-1) {
+		for b := p.rng.IntN(m.every); b < m.beats; b += 1 + p.rng.IntN(2*m.every-1) {
 			if room(lanes...) {
 				steps = append(steps, step{at: when(b), do: p.leaseStep()})
 			}
-			if pauses && p.hit(15) {
-				b += int(1150*time.Millisecond/beat) + p.rng.IntN(5)
+			if m.pauses && p.hit(15) {
+				b += int(1150*time.Millisecond/m.beat) + p.rng.IntN(5)
 			}
 		}
 		out = append(out, steps)
 	}
-	for range workers {
+	for range m.workers {
 		var steps []step
-		for b := 0; b < beats; b++ {
+		for b := 0; b < m.beats; b++ {
 			if l := lane(b); p.hit(75) && room(l) {
 				steps = append(steps, step{at: when(b), do: p.workStep(l)})
 			}
@@ -229,10 +235,10 @@ func (p *planner) leased(relays, workers, claimers, beats int, beat time.Duratio
 		out = append(out, steps)
 	}
 	tokens := map[int][]int{}
-	for i := range claimers {
+	for i := range m.claimers {
 		a := &claimer{planner: p, tokens: tokens, next: (i + 1) * 100000}
 		var steps []step
-		for b := 0; b < beats; b++ {
+		for b := 0; b < m.beats; b++ {
 			if p.hit(15) {
 				continue
 			}
@@ -318,8 +324,7 @@ func (p *planner) workStep(lane outbox.Lane) func(context.Context, *client) {
 }
 
 // run lets every client go through its steps, then looks at what is left.
-func (g *rig) run(p plan, kill time.Duration, seed uint64) {
-	g.tb.Helper()
+func (g *rig) run(p plan, kill time.Duration, seed uint64) error {
 	ctx, cancel := context.WithCancel(g.tb.Context())
 	defer cancel()
 	start := time.Now()
@@ -340,6 +345,9 @@ func (g *rig) run(p plan, kill time.Duration, seed uint64) {
 	clients.Wait()
 	cancel()
 	chaos.Wait()
-	g.settleDown()
+	if err := g.settleDown(); err != nil {
+		return err
+	}
 	g.look()
+	return nil
 }
