@@ -412,9 +412,7 @@ func TestLateRenewalAndTakeover(t *testing.T) {
 		_, err := other.AcquireLanes(ctx, request(slow))
 		renewed <- err
 	}()
-	for number(t, db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
-		time.Sleep(5 * time.Millisecond)
-	}
+	waitForLock(t, db)
 	time.Sleep(1100 * time.Millisecond)
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
