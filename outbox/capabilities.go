@@ -36,7 +36,8 @@ type AgeStore interface {
 	OldestPending(ctx context.Context, now time.Time) (created time.Time, ok bool, err error)
 }
 
-// DeadLetter is a message that was given up, never dropped.
+// DeadLetter is a message that was given up, never dropped. There is one per
+// id: a message that dies under an id that is among the dead replaces it.
 type DeadLetter struct {
 	Record        Record // Attempts and LastError as they were
 	Lane          Lane   // stored lane
@@ -44,6 +45,11 @@ type DeadLetter struct {
 	Reason        string
 	FirstFailedAt time.Time // zero if it never failed before
 	DiedAt        time.Time
+	// LaterOut counts the later messages of its key that relays have delivered
+	// since it died: replayed, it goes out after them. 0 without a key.
+	// Messages completed under a claim are not counted, and a letter that was
+	// replayed and dies again starts from 0.
+	LaterOut int64
 }
 
 // DeadQuery selects dead letters, oldest first.
@@ -56,9 +62,10 @@ type DeadQuery struct {
 
 // ReplayResult is what a replay did.
 type ReplayResult struct {
-	Replayed  int  // back in the hot range
-	Conflicts []ID // pending already; left among the dead
-	Missing   []ID // not among the dead
+	Replayed  int   // back in the hot range
+	LaterOut  int64 // sum of DeadLetter.LaterOut of the replayed: what they can no longer precede
+	Conflicts []ID  // pending already; left among the dead
+	Missing   []ID  // not among the dead
 }
 
 // DeadLetters is the capability to list, replay and discard dead letters.
@@ -71,7 +78,8 @@ type DeadLetters interface {
 	// CountDead counts them; route "" means every route.
 	CountDead(ctx context.Context, route string) (int64, error)
 	// ReplayDead returns them to the hot range under their old id and
-	// position with attempts 0.
+	// position with attempts 0, and raises the config version of their lanes:
+	// the owner has to look below its cursor.
 	ReplayDead(ctx context.Context, by string, ids ...ID) (ReplayResult, error)
 	// DiscardDead deletes them for good.
 	DiscardDead(ctx context.Context, by string, ids ...ID) (int, error)
@@ -89,13 +97,17 @@ type ParkedKey struct {
 }
 
 // Parker is the operator's side of parking. Both commands are idempotent,
-// raise the lane's config version and are written to the audit table.
+// raise the lane's config version and are written to the audit table. The lane
+// they are about is [LaneOf] of the route, as [Router] tells it, and the key
+// (the id does not matter): hand it to [Confirmer] to learn when the lane's
+// owner knows.
 type Parker interface {
 	// ParkKey stops the key: its rows are no longer eligible. false: it was
-	// parked already. A send in flight may still finish.
+	// parked already. A key on its way back is parked again. A send in flight
+	// may still finish: see [Confirmer].
 	ParkKey(ctx context.Context, k ParkedKey) (bool, error)
 	// UnparkKey asks the lane's owner to bring the key's rows back, in order.
-	// false: it is not parked.
+	// false: it is not parked, or on its way back already.
 	UnparkKey(ctx context.Context, route string, key []byte, by string) (bool, error)
 	// ParkedKeys lists the parked keys of the given lanes; nil = every lane.
 	ParkedKeys(ctx context.Context, lanes []Lane) ([]ParkedKey, error)
@@ -105,13 +117,29 @@ type Parker interface {
 type LaneParker interface {
 	// MoveParked moves up to limit rows under the leases: hot rows of parked
 	// keys aside, rows of unparking keys back at their old positions. A lane
-	// whose config version is not the lease's is left alone: its owner does not
-	// know yet that the key is parked, and would send the key's later rows while
-	// the earlier ones are out of its sight. A key
-	// whose last row is back is lifted and reported in done; the owner reads
-	// it afresh. moved == limit means there may be more; when there are none,
-	// each lease's Config is recorded as seen.
+	// whose config version is not the lease's is left alone, and nothing is
+	// recorded for it: its owner does not know yet that the key is parked, and
+	// would send the key's later rows while the earlier ones are out of its
+	// sight. It renews its lease first. A key whose last row is back is lifted
+	// and reported in done; the owner reads it afresh. moved == limit means
+	// there may be more; when there are none, each lease's Config is recorded
+	// as seen.
 	MoveParked(ctx context.Context, leases []LaneLease, limit int) (moved int, done []ParkedKey, err error)
+}
+
+// Confirmer tells operators when a command has reached those who send.
+type Confirmer interface {
+	// Confirmed reports, in one snapshot, whether every one of the lanes has an
+	// owner that has recorded the lane's present config version as seen, or no
+	// owner whose lease is live by the server's clock: whoever acquires such a
+	// lane is told the version with it. true for no lanes.
+	//
+	// After ParkKey, true means that whoever may send the lane's rows knows
+	// that the key is parked. It does not stay true: the next command raises
+	// the version again, and a new owner has to record it.
+	//
+	// [ErrInvalidArgument]: a lane does not exist.
+	Confirmed(ctx context.Context, lanes []Lane) (bool, error)
 }
 
 // Overview is a store at a glance, for people.

@@ -70,6 +70,9 @@ type LaneStore interface {
 	// has reached its end. Parked keys are the caller's business. The rows are
 	// of one snapshot. Rows that wait for a retry and rows under a claim are
 	// returned too: they block their key.
+	//
+	// [ErrInvalidArgument]: fewer slots than reads, or a lane that does not
+	// exist. No reads return nothing.
 	ReadLanes(ctx context.Context, reads []LaneRead, dst []LaneRow) (n int, err error)
 
 	// SettleLanes writes outcomes, all in one transaction, and returns a
@@ -77,6 +80,14 @@ type LaneStore interface {
 	// out. Everything else, and TriedTo, happens only where (lane, owner,
 	// epoch) still holds the lane. After an error nothing or everything may
 	// have committed; repeating the request is harmless.
+	//
+	// A row that was moved aside while its message was in flight, because its
+	// key was parked, is found and settled where it lies; unless its outcome
+	// ends it there, it stays aside. A dead letter replaces an earlier one of
+	// the same id, which a producer may use again once its row is dead.
+	//
+	// [ErrInvalidArgument], and nothing changed: a zero owner or id, an unknown
+	// outcome, no reason, or flags that the outcome does not allow.
 	SettleLanes(ctx context.Context, r SettleRequest) ([]SettleResult, error)
 
 	// PromoteLanes moves up to len(dst) deferred rows that are due by the
@@ -127,7 +138,8 @@ type LaneLease struct {
 	ExpiresIn time.Duration // from the moment the call was made
 	Config    int64         // raised by operator commands (park, replay)
 	TriedTo   int64         // highest position a sender may have seen
-	Unclean   bool          // taken from an owner that expired, not released
+	Unclean   bool          // taken from an owner that expired, not released; said again at every renewal
+	Dead      bool          // the lane has dead letters with a key, at the time of the grant
 }
 
 // LaneRead is one range of one lane.
@@ -181,7 +193,7 @@ const (
 	SettleFailed                            // keep for a retry: a keyed row in place, an unkeyed one deferred
 	SettleDead                              // move to dead letters
 	SettlePark                              // park its key and move the row aside; a row without a key becomes a dead letter
-	SettleCount                             // change the attempts only, clear the retry time, and leave the row in place
+	SettleCount                             // change the attempts and the last error, clear the retry time, and leave the row in place
 )
 
 // SettleRequest is a set of outcomes of one owner.
@@ -207,9 +219,15 @@ type Settlement struct {
 	Outcome  SettleOutcome
 	Attempts int       // the attempts the row had when it was read: makes a repeat harmless
 	Attempt  bool      // all but accepted: counts as an attempt
-	TakeBack bool      // all but accepted: takes one attempt back; not together with Attempt
+	TakeBack bool      // all but accepted: takes one of its Attempts back, so they are not 0; not together with Attempt
 	Reason   string    // all but accepted: required
 	RetryAt  time.Time // failed: zero = at once
+	// Later, for accepted only, says that the lane has dead letters with keys
+	// (LaneLease.Dead, or one that this owner made since): the message is
+	// counted in the LaterOut of those of its key that lie before it. Without
+	// it they are not looked for, which spares a statement. A repeat counts
+	// nothing; a row without a key has nothing to be counted in.
+	Later bool
 }
 
 // SettleResult is what a settlement did.

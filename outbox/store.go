@@ -145,7 +145,7 @@ type Enlister[Tx any] interface {
 	//
 	// Errors: [ErrInvalidArgument], [ErrNotPersistable], [ErrUnknownRoute] and
 	// [ErrTooLarge] before any statement; [ErrDuplicateID] with no row of the
-	// call left in the transaction, which stays usable (E8); else a wrapped
-	// database error.
+	// call left in the transaction, which stays usable (E8); [ErrTxDone] when tx
+	// has ended, where the library can tell; else a wrapped database error.
 	Enlist(ctx context.Context, tx Tx, recs ...Record) error
 }

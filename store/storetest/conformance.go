@@ -75,6 +75,7 @@ const (
 	needDead       // lanes and dead letters
 	needParker     // lanes and the operator's side of parking
 	needMover      // needParker and the owner's side
+	needConfirm    // needMover and what operators learn of it
 	needRelease    // release of claims
 	needClock      // server clock
 	needRouter     // list of routes
@@ -107,6 +108,9 @@ func (n need) absent(e *env) string {
 		return why(lanes || !parker, "LaneStore and Parker")
 	case needMover:
 		return why(lanes || !parker || !mover, "LaneStore, Parker and LaneParker")
+	case needConfirm:
+		_, ok = e.store.(outbox.Confirmer)
+		return why(lanes || !parker || !mover || !ok, "LaneStore, Parker, LaneParker and Confirmer")
 	case needRelease:
 		_, ok = e.store.(outbox.Releaser)
 		return why(!ok, "Releaser")
@@ -139,7 +143,7 @@ func (n need) absent(e *env) string {
 }
 
 // allRules in the order in which they run.
-var allRules = slices.Concat(recordRules, enlistRules, readRules, claimRules, countRules, leaseRules, laneReadRules, settleRules, operatorRules)
+var allRules = slices.Concat(recordRules, enlistRules, readRules, claimRules, countRules, leaseRules, laneReadRules, settleRules, attemptRules, operatorRules, configRules, laterRules)
 
 // Rules names the subtests that [Run] knows, in order. A name begins with the
 // rule of the contract that it proves: S1 to S7, E1 to E9 without E7 (the unit

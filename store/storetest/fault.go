@@ -75,9 +75,9 @@ type plan struct {
 
 // NewFault wraps store. The wrapper has exactly the capabilities that the store
 // has, in three groups: lanes (LaneStore, with or without LaneSessioner), the
-// operator's (DeadLetters, Parker, LaneParker, Inspector) and the small ones
-// (Releaser, ServerClock, Router, AgeStore); Concurrent is answered as the
-// store does. A store with a part of a group is an error, as the wrapper
+// operator's (DeadLetters, Parker, LaneParker, Confirmer, Inspector) and the
+// small ones (Releaser, ServerClock, Router, AgeStore); Concurrent is answered
+// as the store does. A store with a part of a group is an error, as the wrapper
 // would have to pretend or to hide the rest.
 func NewFault(store outbox.Store, opts *FaultOptions) (*Fault, error) {
 	f := &Fault{calls: map[string]int{}, struck: map[string]int{}}
@@ -218,6 +218,7 @@ func (f *Fault) wrap(s outbox.Store) (outbox.Store, error) {
 	dead, hasDead := s.(outbox.DeadLetters)
 	parker, hasParker := s.(outbox.Parker)
 	mover, hasMover := s.(outbox.LaneParker)
+	conf, hasConf := s.(outbox.Confirmer)
 	insp, hasInsp := s.(outbox.Inspector)
 	rel, hasRel := s.(outbox.Releaser)
 	clock, hasClock := s.(outbox.ServerClock)
@@ -225,7 +226,7 @@ func (f *Fault) wrap(s outbox.Store) (outbox.Store, error) {
 	age, hasAge := s.(outbox.AgeStore)
 	lanes, hasLanes := s.(outbox.LaneStore)
 	sess, hasSess := s.(outbox.LaneSessioner)
-	operator, err := group("operator's", hasDead, hasParker, hasMover, hasInsp)
+	operator, err := group("operator's", hasDead, hasParker, hasMover, hasConf, hasInsp)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +240,7 @@ func (f *Fault) wrap(s outbox.Store) (outbox.Store, error) {
 	b := faultStore{f, s}
 	l := faultLanes{f, lanes}
 	n := faultSessions{f, sess}
-	o := faultOperator{f, dead, parker, mover, insp}
+	o := faultOperator{f, dead, parker, mover, conf, insp}
 	m := faultSmall{f, rel, clock, router, age}
 	switch {
 	case hasSess && operator && small:

@@ -102,6 +102,7 @@ type faultOperator struct {
 	dead   outbox.DeadLetters
 	parker outbox.Parker
 	mover  outbox.LaneParker
+	conf   outbox.Confirmer
 	insp   outbox.Inspector
 }
 
@@ -142,6 +143,10 @@ func (w faultOperator) MoveParked(ctx context.Context, leases []outbox.LaneLease
 		done = nil
 	}
 	return moved, done, err
+}
+
+func (w faultOperator) Confirmed(ctx context.Context, lanes []outbox.Lane) (bool, error) {
+	return call2(w.f, "Confirmed", func() (bool, error) { return w.conf.Confirmed(ctx, lanes) })
 }
 
 func (w faultOperator) Inspect(ctx context.Context, now time.Time) (outbox.Overview, error) {

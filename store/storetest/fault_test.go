@@ -35,6 +35,8 @@ func capabilities(s outbox.Store) (out []string) {
 	add("Parker", ok)
 	_, ok = s.(outbox.LaneParker)
 	add("LaneParker", ok)
+	_, ok = s.(outbox.Confirmer)
+	add("Confirmer", ok)
 	_, ok = s.(outbox.Inspector)
 	add("Inspector", ok)
 	c, ok := s.(outbox.Concurrent)
@@ -74,6 +76,7 @@ type operator struct {
 	outbox.DeadLetters
 	outbox.Parker
 	outbox.LaneParker
+	outbox.Confirmer
 	outbox.Inspector
 }
 
@@ -81,7 +84,7 @@ func TestFaultForwardsExactlyWhatTheStoreCan(t *testing.T) {
 	t.Parallel()
 	m := NewMem(nil)
 	sess := &sessions{Mem: m}
-	sm, op := small{m, m, m, m}, operator{m, m, m, m}
+	sm, op := small{m, m, m, m}, operator{m, m, m, m, m}
 	for name, s := range map[string]outbox.Store{
 		"everything": sess,
 		"Mem":        m,

@@ -116,7 +116,7 @@ func (m *Mem) AcquireLanes(ctx context.Context, r outbox.LaneRequest) (g outbox.
 			if l.owner == r.Owner {
 				g.Leases = append(g.Leases, outbox.LaneLease{
 					Lane: n, Route: l.route, Owner: r.Owner, Epoch: l.epoch, ExpiresIn: w.expires.Sub(now),
-					Config: l.config, TriedTo: l.triedTo, Unclean: l.unclean,
+					Config: l.config, TriedTo: l.triedTo, Unclean: l.unclean, Dead: m.hasDead(n),
 				})
 			}
 		}
@@ -238,12 +238,22 @@ func (m *Mem) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []ou
 			return nil, invalid("settlement %d of %s: a reason is required", i, s.ID)
 		case s.TakeBack && (s.Attempt || s.Attempts == 0 || s.Outcome == outbox.SettleAccepted):
 			return nil, invalid("settlement %d of %s: TakeBack needs an attempt to take back and excludes Attempt and accepted", i, s.ID)
+		case s.Later && s.Outcome != outbox.SettleAccepted:
+			return nil, invalid("settlement %d of %s: Later is for accepted rows, the outcome is %d", i, s.ID, s.Outcome)
 		}
 	}
 	err = m.write(ctx, "SettleLanes", func() error {
+		var out []*row
 		for _, s := range r.Settlements {
+			row := m.rows[s.ID]
 			res = append(res, m.settle(r.Owner, s))
+			if s.Later && res[len(res)-1] == outbox.Settled {
+				out = append(out, row)
+			}
 		}
+		// Last: what dies in this call counts what is accepted in it, whatever
+		// their order.
+		m.countLater(out)
 		for _, t := range r.TriedTo {
 			if !m.fenced(t.Lane, r.Owner, t.Epoch) {
 				m.lanes[t.Lane].triedTo = max(m.lanes[t.Lane].triedTo, t.Pos)

@@ -15,6 +15,7 @@ var (
 	_ outbox.DeadLetters = (*Mem)(nil)
 	_ outbox.Parker      = (*Mem)(nil)
 	_ outbox.LaneParker  = (*Mem)(nil)
+	_ outbox.Confirmer   = (*Mem)(nil)
 	_ outbox.Inspector   = (*Mem)(nil)
 )
 
@@ -55,6 +56,28 @@ func (m *Mem) bury(r *row, attempt bool, reason string) {
 	m.take(r)
 	m.dead[r.rec.ID] = &outbox.DeadLetter{
 		Record: r.rec, Lane: r.lane, Pos: r.pos, Reason: r.rec.LastError, FirstFailedAt: first, DiedAt: m.now(),
+	}
+}
+
+// hasDead reports whether the lane has dead letters with a key.
+func (m *Mem) hasDead(n outbox.Lane) bool {
+	for _, d := range m.dead {
+		if d.Lane == n && d.Record.Message.Key != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// countLater counts delivered rows for the dead letters of their keys that lie
+// before them.
+func (m *Mem) countLater(out []*row) {
+	for _, r := range out {
+		for _, d := range m.dead {
+			if r.keyed() && d.Lane == r.lane && bytes.Equal(d.Record.Message.Key, r.rec.Message.Key) && d.Pos < r.pos {
+				d.LaterOut++
+			}
+		}
 	}
 }
 
@@ -137,6 +160,7 @@ func (m *Mem) ReplayDead(ctx context.Context, by string, ids ...outbox.ID) (res 
 				delete(m.dead, id)
 				m.put(r, false)
 				res.Replayed++
+				res.LaterOut += d.LaterOut
 				lanes[r.lane] = true
 			}
 			done[id] = true
@@ -310,6 +334,22 @@ func (m *Mem) MoveParked(ctx context.Context, leases []outbox.LaneLease, limit i
 		return cmp.Or(cmp.Compare(a.Lane, b.Lane), bytes.Compare(a.Key, b.Key))
 	})
 	return moved, done, err
+}
+
+// Confirmed implements [outbox.Confirmer].
+func (m *Mem) Confirmed(ctx context.Context, lanes []outbox.Lane) (ok bool, err error) {
+	for _, n := range lanes {
+		if m.lanes[n] == nil {
+			return false, invalid("lane %d does not exist", n)
+		}
+	}
+	err = m.read(ctx, "Confirmed", func() error {
+		ok = !slices.ContainsFunc(lanes, func(n outbox.Lane) bool {
+			return m.lanes[n].seen < m.lanes[n].config && m.leased(n)
+		})
+		return nil
+	})
+	return ok, err
 }
 
 // Inspect implements [outbox.Inspector].

@@ -64,7 +64,15 @@ func (e *env) parkedKeys() (out []string) {
 	return out
 }
 
+// moveParked renews, which tells the owner the config versions, and moves.
 func (o *owner) moveParked(limit int) (int, []string) {
+	o.e.Helper()
+	o.acquire(0)
+	return o.move(limit)
+}
+
+// move moves under the leases as they are.
+func (o *owner) move(limit int) (int, []string) {
 	o.e.Helper()
 	moved, done, err := o.e.store.(outbox.LaneParker).MoveParked(o.e.ctx, o.list(), limit)
 	o.e.ok(err)
@@ -339,12 +347,13 @@ var operatorRules = []rule{
 		}
 		a, b := e.owner(), e.owner()
 		a.acquireAll()
-		old := a.leases
 		e.park("k")
+		a.acquire(0)
+		old := a.leases
 		a.end()
 		b.acquireAll()
 		a.leases = old
-		moved, done := a.moveParked(100)
+		moved, done := a.move(100)
 		e.equal("moved by the old owner", fmt.Sprint(moved, done), "0 []")
 		for _, want := range []int{2, 2, 1} {
 			moved, _ = b.moveParked(2)

@@ -94,7 +94,7 @@ var settleRules = []rule{
 				s.Epoch = o.leases[s.Lane].Epoch
 			},
 		} {
-			for _, out := range []outbox.SettleOutcome{outbox.SettleAccepted, outbox.SettleFailed, outbox.SettleDead, outbox.SettlePark} {
+			for _, out := range []outbox.SettleOutcome{outbox.SettleAccepted, outbox.SettleFailed, outbox.SettleDead, outbox.SettlePark, outbox.SettleCount} {
 				s := good
 				s.Outcome, s.Reason = out, "refused"
 				set(&s)
@@ -201,7 +201,7 @@ var settleRules = []rule{
 		check := func(when string) {
 			e.Helper()
 			for _, row := range rows {
-				for _, out := range []outbox.SettleOutcome{outbox.SettleFailed, outbox.SettleDead, outbox.SettlePark} {
+				for _, out := range []outbox.SettleOutcome{outbox.SettleFailed, outbox.SettleDead, outbox.SettlePark, outbox.SettleCount} {
 					a.one(fmt.Sprintf("%s: outcome %d", when, out), a.outcome(row, out), outbox.Fenced)
 				}
 			}
@@ -315,10 +315,20 @@ var settleRules = []rule{
 			"no outcome":      func(q *outbox.SettleRequest) { q.Settlements[1].Outcome = 0 },
 			"no reason":       func(q *outbox.SettleRequest) { q.Settlements[1].Reason = "" },
 			"zero id":         func(q *outbox.SettleRequest) { q.Settlements[1].ID = outbox.ID{} },
+			"count without a reason": func(q *outbox.SettleRequest) {
+				q.Settlements[1].Outcome, q.Settlements[1].Reason = outbox.SettleCount, ""
+			},
+			"an attempt taken back and counted": func(q *outbox.SettleRequest) { q.Settlements[1].TakeBack = true },
+			"no attempt to take back": func(q *outbox.SettleRequest) {
+				q.Settlements[1].Attempt, q.Settlements[1].TakeBack, q.Settlements[1].Attempts = false, true, 0
+			},
+			"accepted and an attempt taken back": func(q *outbox.SettleRequest) { q.Settlements[0].TakeBack, q.Settlements[0].Attempts = true, 1 },
+			"a failed row for later":             func(q *outbox.SettleRequest) { q.Settlements[1].Later = true },
 		} {
 			q := outbox.SettleRequest{Owner: o.id, Settlements: []outbox.Settlement{
 				o.outcome(e.row(other), outbox.SettleAccepted), o.outcome(e.row(r), outbox.SettleFailed),
 			}}
+			q.Settlements[1].Attempts = 1
 			set(&q)
 			if _, err := o.store.SettleLanes(e.ctx, q); !errors.Is(err, outbox.ErrInvalidArgument) {
 				e.Errorf("%s: got %v, want ErrInvalidArgument", name, err)
