@@ -37,7 +37,8 @@ func (s *Store) ListDead(ctx context.Context, q outbox.DeadQuery, dst []outbox.D
 			var r row
 			var first, died sql.NullInt64
 			var reason textColumn
-			into := r.dest(nil, &first, &reason, &died)
+			var later int64
+			into := r.dest(nil, &first, &reason, &died, &later)
 			return query(ctx, qr, text, args, func(sr *sql.Rows) error {
 				if n == len(dst) {
 					return nil
@@ -53,6 +54,7 @@ func (s *Store) ListDead(ctx context.Context, q outbox.DeadQuery, dst []outbox.D
 				}
 				dst[n] = outbox.DeadLetter{
 					Record: rec, Lane: outbox.Lane(r.lane), Pos: r.pos, Reason: string(reason), FirstFailedAt: instant(first), DiedAt: instant(died),
+					LaterOut: later,
 				}
 				n++
 				return nil
@@ -232,8 +234,13 @@ func (s *Store) replay(ctx context.Context, q querier, t *routeTable, ids []outb
 		}
 	}
 	res.Replayed += len(done)
-	_, err = q.ExecContext(ctx, s.q.DropDead, s.idRows(done)...)
-	return err
+	// Counted as of the deletion, which waits for who counts on beside it.
+	return query(ctx, q, s.q.DropPlayed, s.idRows(done), func(rows *sql.Rows) error {
+		var later int64
+		err := rows.Scan(&later)
+		res.LaterOut += later
+		return err
+	})
 }
 
 // DiscardDead implements outbox.DeadLetters.

@@ -145,6 +145,8 @@ type texts struct {
 	ReadRanges   limited // u(lane, after, upto)
 	ReadKeys     limited // u(lane, after, upto, key_hash, key)
 	Settle       string  // u(lane, pos, id); returns ids
+	SettleKeys   string  // u(lane, pos, id); returns ids, key hashes and keys
+	CountLater   string  // u(lane, key_hash, key, from, below, more)
 	SettleMarked string  // u(lane, pos, id), m(lane, epoch, pos), owner; "" if it takes a transaction
 	FindHot      string  // u(lane, pos, id)
 	FindDeferred string  // u(lane, pos, id)
@@ -181,6 +183,8 @@ type texts struct {
 	CountDeadOf string // route
 	FindDead    string // u(id)
 	Replay      string // u(id)
+	DropPlayed  string // u(id); returns later_out
+	Confirmed   string // u(lane); how many are not
 
 	// Inbox.
 	Reserve    string  // consumer, message id, processed, expires

@@ -121,9 +121,9 @@ func (a *acquisition) run(ctx context.Context, q querier) (g outbox.LaneGrant, e
 	g = outbox.LaneGrant{Now: time.UnixMicro(now).UTC(), Shares: shares}
 	err = query(ctx, q, s.q.Leases, []any{s.d.id(r.Owner)}, func(rows *sql.Rows) error {
 		l := outbox.LaneLease{Owner: r.Owner, ExpiresIn: time.Duration(expires-now) * time.Microsecond}
-		unclean := 0
-		err := rows.Scan(&l.Lane, &l.Route, &l.Epoch, &l.Config, &unclean, &l.TriedTo)
-		l.Unclean = unclean != 0
+		unclean, dead := 0, 0
+		err := rows.Scan(&l.Lane, &l.Route, &l.Epoch, &l.Config, &unclean, &l.TriedTo, &dead)
+		l.Unclean, l.Dead = unclean != 0, dead != 0
 		g.Leases = append(g.Leases, l)
 		return err
 	})

@@ -134,6 +134,24 @@ func (s *Store) UnparkKey(ctx context.Context, route string, key []byte, by stri
 	}, by, outbox.CleanReason(string(key)))
 }
 
+// Confirmed implements outbox.Confirmer with one statement.
+func (s *Store) Confirmed(ctx context.Context, lanes []outbox.Lane) (bool, error) {
+	if len(lanes) == 0 {
+		return true, nil
+	}
+	reads, w := make([]outbox.LaneRead, len(lanes)), s.d.rows(1)
+	for i, n := range lanes {
+		reads[i].Lane = n
+		w.Int(int64(n))
+	}
+	if err := s.checkLanes(ctx, reads); err != nil {
+		return false, err
+	}
+	args, waiting := w.Args(), int64(0)
+	err := s.read(ctx, "confirm commands", func(q querier) error { return queryRow(ctx, q, s.q.Confirmed, args, &waiting) })
+	return err == nil && waiting == 0, err
+}
+
 // MoveParked implements outbox.LaneParker.
 func (h handle) MoveParked(ctx context.Context, leases []outbox.LaneLease, limit int) (moved int, done []outbox.ParkedKey, err error) {
 	if limit < 1 {

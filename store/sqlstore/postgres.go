@@ -157,7 +157,9 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
  WHERE l.lane = u.lane AND l.owner = $2::uuid`,
 		TakeLanes: `UPDATE {lanes} l SET unclean = CASE WHEN l.owner IS NULL THEN 0 ELSE 1 END, owner = $2::uuid, epoch = l.epoch + 1
   FROM unnest($1::integer[]) AS u(lane) WHERE l.lane = u.lane`,
-		Leases: `SELECT l.lane, l.route, l.epoch, l.config, l.unclean, m.tried_to FROM {lanes} l JOIN {lane_marks} m ON m.lane = l.lane
+		Leases: `SELECT l.lane, l.route, l.epoch, l.config, l.unclean, m.tried_to,
+  CASE WHEN (SELECT 1 FROM {dead} d WHERE d.lane = l.lane AND d.key_hash IS NOT NULL ORDER BY d.lane, d.key_hash, d.pos LIMIT 1) IS NULL THEN 0 ELSE 1 END
+  FROM {lanes} l JOIN {lane_marks} m ON m.lane = l.lane
  WHERE l.owner = $1::uuid ORDER BY l.lane`,
 		ForgetRelays: `DELETE FROM {relays} WHERE owner IN (
   SELECT r.owner FROM {relays} r WHERE r.expires_at < $1::bigint AND NOT EXISTS (SELECT 1 FROM {lanes} l WHERE l.owner = r.owner)
@@ -184,6 +186,11 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
      ORDER BY o.lane, o.pos LIMIT {LIMIT})) o`},
 		Settle: `DELETE FROM {outbox} o USING unnest($1::integer[], $2::bigint[], $3::uuid[]) AS u(lane, pos, id)
  WHERE o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id`,
+		SettleKeys: `DELETE FROM {outbox} o USING unnest($1::integer[], $2::bigint[], $3::uuid[]) AS u(lane, pos, id)
+ WHERE o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id, o.key_hash, o.ordering_key`,
+		CountLater: `UPDATE {dead} d SET later_out = d.later_out + u.more
+  FROM unnest($1::integer[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[]) AS u(lane, key_hash, ordering_key, start, below, more)
+ WHERE d.lane = u.lane AND d.key_hash IS NOT NULL AND d.key_hash = u.key_hash AND d.pos >= u.start AND d.pos < u.below AND d.ordering_key = u.ordering_key`,
 		SettleMarked: `WITH f AS MATERIALIZED (
   SELECT l.lane, m.pos FROM {lanes} l JOIN unnest($4::integer[], $5::bigint[], $6::bigint[]) AS m(lane, epoch, pos)
       ON l.lane = m.lane AND l.epoch = m.epoch
@@ -278,21 +285,25 @@ UPDATE {lanes} SET config = config + 1 WHERE lane IN (SELECT lane FROM l)`,
 		CountParked: `SELECT count(*) FROM {parked_keys} WHERE lane BETWEEN $1::integer AND $2::integer`,
 		Audit:       `INSERT INTO {audit} (at, done_by, what, how_many, detail) VALUES ({now}, $1::text, $2::text, $3::bigint, $4::text)`,
 		LaneOwners:  `SELECT lane, owner FROM {lanes} WHERE owner IS NOT NULL`,
-		ListDead: limited{`SELECT {o.row}, o.first_failed_at, o.reason, o.died_at FROM (
+		ListDead: limited{`SELECT {o.row}, o.first_failed_at, o.reason, o.died_at, o.later_out FROM (
   SELECT pos, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, headers,
     CASE WHEN $3::smallint <> 0 THEN NULL ELSE body END AS body,
     deliver_at, created_at, tenant, envelope, ce_source, ce_subject, ce_time, ce_dataschema, ce_extensions,
-    correlation_id, causation_id, traceparent, tracestate, attempts, last_error, NULL::bigint AS retry_at, first_failed_at, reason, died_at
+    correlation_id, causation_id, traceparent, tracestate, attempts, last_error, NULL::bigint AS retry_at, first_failed_at, reason, died_at, later_out
    FROM {dead} WHERE (died_at, id) > ($1::bigint, $2::uuid) ORDER BY died_at, id LIMIT {LIMIT}) o ORDER BY o.died_at, o.id`},
-		ListDeadOf: limited{`SELECT {o.row}, o.first_failed_at, o.reason, o.died_at FROM (
+		ListDeadOf: limited{`SELECT {o.row}, o.first_failed_at, o.reason, o.died_at, o.later_out FROM (
   SELECT pos, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, headers,
     CASE WHEN $3::smallint <> 0 THEN NULL ELSE body END AS body,
     deliver_at, created_at, tenant, envelope, ce_source, ce_subject, ce_time, ce_dataschema, ce_extensions,
-    correlation_id, causation_id, traceparent, tracestate, attempts, last_error, NULL::bigint AS retry_at, first_failed_at, reason, died_at
+    correlation_id, causation_id, traceparent, tracestate, attempts, last_error, NULL::bigint AS retry_at, first_failed_at, reason, died_at, later_out
    FROM {dead} WHERE transport = $4::text AND (died_at, id) > ($1::bigint, $2::uuid) ORDER BY died_at, id LIMIT {LIMIT}) o ORDER BY o.died_at, o.id`},
 		CountDead:   `SELECT count(*) FROM {dead}`,
 		CountDeadOf: `SELECT count(*) FROM {dead} WHERE transport = $1::text`,
-		FindDead:    `SELECT d.id, d.lane, d.transport FROM unnest($1::uuid[]) AS u(id) JOIN {dead} d ON d.id = u.id`,
+		DropPlayed:  `DELETE FROM {dead} o USING unnest($1::uuid[]) AS u(id) WHERE o.id = u.id RETURNING o.later_out`,
+		Confirmed: `SELECT count(*) FROM unnest($1::integer[]) AS u(lane) JOIN {lanes} l ON l.lane = u.lane
+  JOIN {lane_marks} m ON m.lane = l.lane JOIN {relays} r ON r.owner = l.owner
+ WHERE m.config_seen < l.config AND r.ended = 0 AND r.expires_at > {now}`,
+		FindDead: `SELECT d.id, d.lane, d.transport FROM unnest($1::uuid[]) AS u(id) JOIN {dead} d ON d.id = u.id`,
 		Replay: `INSERT INTO {outbox} (pos, {msg})
 SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.pos = d.pos) THEN nextval({'outbox_pos}::regclass) ELSE d.pos END, {d.msg}
   FROM unnest($1::uuid[]) AS u(id) JOIN {dead} d ON d.id = u.id ORDER BY d.lane, d.pos

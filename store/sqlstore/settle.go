@@ -20,13 +20,13 @@ type place struct {
 // message was in flight, because its key was parked, is found there. Parking a
 // row without a key makes it a dead letter.
 //
-// Accepted rows alone cost one statement per 1,000; other outcomes take a
-// transaction of some more.
+// Accepted rows alone cost one statement per 1,000; other outcomes, and rows to
+// be counted for dead letters, take a transaction of some more.
 func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []outbox.SettleResult, err error) {
 	if r.Owner == (outbox.ID{}) {
 		return nil, invalid("owner of the settlements is zero")
 	}
-	accepted := true
+	alone := true // accepted rows and nothing to count
 	for i := range r.Settlements {
 		switch t := &r.Settlements[i]; {
 		case t.ID == (outbox.ID{}):
@@ -37,8 +37,10 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 			return nil, invalid("settlement %d of %s: a reason is required: say what went wrong", i, t.ID)
 		case t.TakeBack && (t.Attempt || t.Attempts == 0 || t.Outcome == outbox.SettleAccepted):
 			return nil, invalid("settlement %d of %s: TakeBack needs an attempt to take back and excludes Attempt and accepted", i, t.ID)
+		case t.Later && t.Outcome != outbox.SettleAccepted:
+			return nil, invalid("settlement %d of %s: Later is for accepted rows, the outcome is %d", i, t.ID, t.Outcome)
 		default:
-			accepted = accepted && t.Outcome == outbox.SettleAccepted
+			alone = alone && t.Outcome == outbox.SettleAccepted && !t.Later
 		}
 	}
 	if len(r.Settlements) == 0 && len(r.TriedTo) == 0 {
@@ -46,12 +48,12 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 	}
 	small := len(r.Settlements) <= chunkRows && len(r.TriedTo) <= chunkRows
 	switch {
-	case accepted && small && len(r.TriedTo) == 0:
+	case alone && small && len(r.TriedTo) == 0:
 		err = h.short(ctx, "settle", func(q querier) error {
 			res = make([]outbox.SettleResult, len(r.Settlements))
-			return h.s.accept(ctx, q, &r, res, h.s.q.Settle, nil)
+			return h.s.accept(ctx, q, &r, res, h.s.q.Settle, nil, nil)
 		})
-	case accepted && small && h.s.q.SettleMarked != "":
+	case alone && small && h.s.q.SettleMarked != "":
 		// One mark a lane: an update that joins two takes either.
 		m, high := h.s.d.rows(3), map[[2]int64]int64{}
 		for _, t := range r.TriedTo {
@@ -65,7 +67,7 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 		}
 		err = h.short(ctx, "settle", func(q querier) error {
 			res = make([]outbox.SettleResult, len(r.Settlements))
-			return h.s.accept(ctx, q, &r, res, h.s.q.SettleMarked, append(m.Args(), h.s.d.id(r.Owner)))
+			return h.s.accept(ctx, q, &r, res, h.s.q.SettleMarked, append(m.Args(), h.s.d.id(r.Owner)), nil)
 		})
 	default:
 		err = h.write(ctx, "settle", func(q querier) error {
@@ -95,8 +97,9 @@ func byPlace(list []outbox.Settlement, want func(outbox.SettleOutcome) bool) []i
 }
 
 // accept deletes the rows of all accepted settlements with text, whose further
-// arguments are more.
-func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, res []outbox.SettleResult, text string, more []any) error {
+// arguments are more. With out, text returns keys too, and the keyed rows that
+// are to be counted for dead letters come back in it.
+func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, res []outbox.SettleResult, text string, more []any, out *delivered) error {
 	order := byPlace(r.Settlements, func(o outbox.SettleOutcome) bool { return o == outbox.SettleAccepted })
 	for len(order) > 0 || more != nil {
 		part := order[:min(len(order), chunkRows)]
@@ -109,11 +112,16 @@ func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, 
 			w.ID(t.ID)
 			res[i] = outbox.Gone
 		}
-		deleted := make(map[outbox.ID]bool, len(part))
+		deleted := make(map[outbox.ID]found, len(part))
 		err := query(ctx, q, text, append(w.Args(), more...), func(rows *sql.Rows) error {
 			var id idColumn
-			err := rows.Scan(&id)
-			deleted[id.id] = true
+			var f found
+			into := []any{&id, &f.hash, &f.key}
+			if out == nil {
+				into = into[:1]
+			}
+			err := rows.Scan(into...)
+			deleted[id.id] = f
 			return err
 		})
 		if err != nil {
@@ -122,10 +130,12 @@ func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, 
 		more = nil
 		var missing []int
 		for _, i := range part {
-			if id := r.Settlements[i].ID; deleted[id] {
+			t := &r.Settlements[i]
+			if f, ok := deleted[t.ID]; ok {
 				// Named twice in the call: the first one counts.
-				delete(deleted, id)
+				delete(deleted, t.ID)
 				res[i] = outbox.Settled
+				out.add(t, &f)
 			} else {
 				missing = append(missing, i)
 			}
@@ -140,9 +150,11 @@ func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, 
 		var places []place
 		for _, i := range missing {
 			t := &r.Settlements[i]
-			if aside[t.ID] != nil {
+			if f := aside[t.ID]; f != nil {
+				delete(aside, t.ID)
 				places = append(places, place{int64(t.Lane), t.ID})
 				res[i] = outbox.Settled
+				out.add(t, f)
 			}
 		}
 		if err := s.drop(ctx, q, s.q.DropDeferred, places); err != nil {
@@ -230,10 +242,18 @@ func (s *Store) settle(ctx context.Context, q querier, r *outbox.SettleRequest, 
 		}
 		all = rest
 	}
-	if err := s.accept(ctx, q, r, res, s.q.Settle, nil); err != nil {
+	text, out := s.q.Settle, (*delivered)(nil)
+	if slices.ContainsFunc(r.Settlements, func(t outbox.Settlement) bool { return t.Later }) {
+		text, out = s.q.SettleKeys, &delivered{}
+	}
+	if err := s.accept(ctx, q, r, res, text, nil, out); err != nil {
 		return err
 	}
 	if err := s.settleOthers(ctx, q, r, res, valid); err != nil {
+		return err
+	}
+	// Last: what dies in this call counts what is accepted in it.
+	if err := s.countLater(ctx, q, out); err != nil {
 		return err
 	}
 	w, marks := s.d.rows(2), 0

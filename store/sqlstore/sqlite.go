@@ -159,7 +159,9 @@ UNION ALL SELECT lane FROM {deferred} WHERE id = ?1`,
 		ReleaseLanes: `UPDATE {lanes} SET owner = NULL, unclean = 0 WHERE lane IN (SELECT u.lane FROM {u:lane}) AND owner = ?2`,
 		TakeLanes: `UPDATE {lanes} SET unclean = CASE WHEN owner IS NULL THEN 0 ELSE 1 END, owner = ?2, epoch = epoch + 1
  WHERE lane IN (SELECT u.lane FROM {u:lane})`,
-		Leases: `SELECT l.lane, l.route, l.epoch, l.config, l.unclean, m.tried_to FROM {lanes} l JOIN {lane_marks} m ON m.lane = l.lane
+		Leases: `SELECT l.lane, l.route, l.epoch, l.config, l.unclean, m.tried_to,
+  EXISTS (SELECT 1 FROM {dead} d WHERE d.lane = l.lane AND d.key_hash IS NOT NULL)
+  FROM {lanes} l JOIN {lane_marks} m ON m.lane = l.lane
  WHERE l.owner = ?1 ORDER BY l.lane`,
 		ForgetRelays: `DELETE FROM {relays} WHERE expires_at < ?1 AND owner NOT IN (SELECT l.owner FROM {lanes} l WHERE l.owner IS NOT NULL)`,
 
@@ -178,7 +180,11 @@ SELECT u.ord, {o.row}, {claimed}, NULL FROM u CROSS JOIN {outbox} o
  WHERE u.key_hash IS NULL AND o.pos IN
   (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
     ORDER BY p.pos LIMIT {LIMIT})`},
-		Settle:       `DELETE FROM {outbox} WHERE (pos, lane, id) IN (SELECT u.pos, u.lane, u.id FROM {u:row}) RETURNING id`,
+		Settle:     `DELETE FROM {outbox} WHERE (pos, lane, id) IN (SELECT u.pos, u.lane, u.id FROM {u:row}) RETURNING id`,
+		SettleKeys: `DELETE FROM {outbox} WHERE (pos, lane, id) IN (SELECT u.pos, u.lane, u.id FROM {u:row}) RETURNING id, key_hash, ordering_key`,
+		CountLater: `UPDATE {dead} AS d SET later_out = d.later_out + u.more
+  FROM ` + rowsSQLite("lane", "key_hash", "#ordering_key", "start", "below", "more") + `
+ WHERE d.lane = u.lane AND d.key_hash IS NOT NULL AND d.key_hash = u.key_hash AND d.pos >= u.start AND d.pos < u.below AND d.ordering_key = u.ordering_key`,
 		FindHot:      `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key FROM {u:row} CROSS JOIN {outbox} o ON o.pos = u.pos AND o.lane = u.lane AND o.id = u.id`,
 		FindDeferred: `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key FROM {u:row} CROSS JOIN {deferred} o ON o.lane = u.lane AND o.id = u.id AND o.pos = u.pos`,
 		DropDeferred: `DELETE FROM {deferred} WHERE (lane, id) IN (SELECT u.lane, u.id FROM {u:lane+id})`,
@@ -245,16 +251,20 @@ ON CONFLICT (lane, id) DO NOTHING`,
 		ListDead: limited{`SELECT pos, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, headers,
     CASE WHEN ?3 <> 0 THEN NULL ELSE body END,
     deliver_at, created_at, tenant, envelope, ce_source, ce_subject, ce_time, ce_dataschema, ce_extensions,
-    correlation_id, causation_id, traceparent, tracestate, attempts, last_error, NULL, first_failed_at, reason, died_at
+    correlation_id, causation_id, traceparent, tracestate, attempts, last_error, NULL, first_failed_at, reason, died_at, later_out
   FROM {dead} WHERE (died_at, id) > (?1, ?2) ORDER BY died_at, id LIMIT {LIMIT}`},
 		ListDeadOf: limited{`SELECT pos, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, headers,
     CASE WHEN ?3 <> 0 THEN NULL ELSE body END,
     deliver_at, created_at, tenant, envelope, ce_source, ce_subject, ce_time, ce_dataschema, ce_extensions,
-    correlation_id, causation_id, traceparent, tracestate, attempts, last_error, NULL, first_failed_at, reason, died_at
+    correlation_id, causation_id, traceparent, tracestate, attempts, last_error, NULL, first_failed_at, reason, died_at, later_out
   FROM {dead} WHERE transport = ?4 AND (died_at, id) > (?1, ?2) ORDER BY died_at, id LIMIT {LIMIT}`},
 		CountDead:   `SELECT count(*) FROM {dead}`,
 		CountDeadOf: `SELECT count(*) FROM {dead} WHERE transport = ?1`,
-		FindDead:    `SELECT d.id, d.lane, d.transport FROM {u:id} CROSS JOIN {dead} d ON d.id = u.id`,
+		DropPlayed:  `DELETE FROM {dead} WHERE id IN (SELECT u.id FROM {u:id}) RETURNING later_out`,
+		Confirmed: `SELECT count(*) FROM {u:lane} CROSS JOIN {lanes} l ON l.lane = u.lane
+  JOIN {lane_marks} m ON m.lane = l.lane JOIN {relays} r ON r.owner = l.owner
+ WHERE m.config_seen < l.config AND r.ended = 0 AND r.expires_at > {now}`,
+		FindDead: `SELECT d.id, d.lane, d.transport FROM {u:id} CROSS JOIN {dead} d ON d.id = u.id`,
 		Replay: `INSERT INTO {outbox} (pos, {msg})
 SELECT CASE WHEN d.pos = 0 OR EXISTS (SELECT 1 FROM {outbox} p WHERE p.pos = d.pos) THEN NULL ELSE d.pos END, {d.msg}
   FROM {u:id} CROSS JOIN {dead} d WHERE d.id = u.id ORDER BY d.lane, d.pos

@@ -96,10 +96,12 @@ RETURN (SELECT u.id FROM unnest(ids) AS u(id) CROSS JOIN LATERAL (
   LIMIT 1); END $$;
 -- +goose StatementEnd
 
+-- later_out counts the delivered messages of the row's key that lie behind it.
 CREATE TABLE {dead} (
     pos              bigint   NOT NULL,
     key_hash         bigint,
     died_at          bigint   NOT NULL,
+    later_out        bigint   NOT NULL DEFAULT 0,
     created_at       bigint   NOT NULL,
     deliver_at       bigint,
     ce_time          bigint,
@@ -132,6 +134,8 @@ CREATE TABLE {dead} (
 CREATE INDEX {=dead_time} ON {dead} (died_at, id);
 
 CREATE INDEX {=dead_route} ON {dead} (transport, died_at, id);
+
+CREATE INDEX {=dead_key} ON {dead} (lane, key_hash, pos) WHERE key_hash IS NOT NULL;
 
 CREATE TABLE {routes} (
     name             text     NOT NULL,

@@ -85,10 +85,12 @@ CREATE INDEX {=deferred_due} ON {deferred} (lane, due_at, pos) WHERE due_at IS N
 
 CREATE INDEX {=deferred_parked} ON {deferred} (lane, key_hash, pos) WHERE due_at IS NULL;
 
+-- later_out counts the delivered messages of the row's key that lie behind it.
 CREATE TABLE {dead} (
     pos              INTEGER  NOT NULL,
     key_hash         INTEGER,
     died_at          INTEGER  NOT NULL,
+    later_out        INTEGER  NOT NULL DEFAULT 0,
     created_at       INTEGER  NOT NULL,
     deliver_at       INTEGER,
     ce_time          INTEGER,
@@ -121,6 +123,8 @@ CREATE TABLE {dead} (
 CREATE INDEX {=dead_time} ON {dead} (died_at, id);
 
 CREATE INDEX {=dead_route} ON {dead} (transport, died_at, id);
+
+CREATE INDEX {=dead_key} ON {dead} (lane, key_hash, pos) WHERE key_hash IS NOT NULL;
 
 CREATE TABLE {routes} (
     name             TEXT     NOT NULL,
