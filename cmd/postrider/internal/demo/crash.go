@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -124,7 +125,7 @@ func (d *demo) hunt(ctx context.Context, r *rand.Rand, most time.Duration) (int6
 			pause(ctx, 5*time.Millisecond)
 		} else {
 			// Some die over their first message, others in the middle.
-			enough := 1 + r.Int64N(1+(n-killBacklog)/2)
+			enough := int64(math.Pow(float64(1+(n-killBacklog)/2), r.Float64()))
 			for looked := time.Now(); time.Since(looked) < 50*time.Millisecond; {
 				now, err := d.broker.stored(ctx)
 				if err != nil {

@@ -45,8 +45,11 @@ func runRelay(ctx context.Context, spec relaySpec, log io.Writer, wake func(func
 		fmt.Fprintf(log, "%s relay %d: %s\n", time.Now().Format("15:04:05.000"), spec.Number, fmt.Sprintf(format, args...))
 	}
 	r, err := relay.New(store, map[string]transport.Transport{route: broker}, &relay.Options{
-		TTL:          relayTTL,
-		PollMax:      50 * time.Millisecond,
+		TTL:     relayTTL,
+		PollMax: 50 * time.Millisecond,
+		// A relay that is killed while it sends a suspect leaves an attempt
+		// behind. That is the demo's doing, not the message's.
+		MaxAttempts:  100,
 		RequireOrder: true,
 		Hooks: relay.Hooks{
 			Store: func(err error) { say("store: %v", err) },
