@@ -29,7 +29,8 @@ func StartNATS(ctx context.Context) (*Server, error) {
 // EmbeddedNATS starts a private server in this process, for tests that break
 // it or want one without JetStream. The caller stops it.
 func EmbeddedNATS(jetStream bool) (*Server, error) {
-	dir, err := os.MkdirTemp("", "postrider-test-")
+	// For the directory alone: it goes with this process, whatever ends it.
+	dir, remove, err := supervise(context.Background(), "true", "true", false)
 	if err != nil {
 		return nil, err
 	}
@@ -38,13 +39,13 @@ func EmbeddedNATS(jetStream bool) (*Server, error) {
 		JetStream: jetStream, StoreDir: dir, JetStreamMaxStore: 8 << 30, JetStreamMaxMemory: 1 << 30,
 	})
 	if err != nil {
-		os.RemoveAll(dir)
+		remove()
 		return nil, fmt.Errorf("embedded nats-server: %w", err)
 	}
 	stop := func() {
 		ns.Shutdown()
 		ns.WaitForShutdown()
-		os.RemoveAll(dir)
+		remove()
 	}
 	ns.Start()
 	if !ns.ReadyForConnections(10 * time.Second) {

@@ -75,7 +75,7 @@ func privatePostgres(ctx context.Context) (*Server, error) {
 		start := fmt.Sprintf(`%[1]s/initdb -D data -U postgres -A trust -E UTF8 --no-locale -N >log 2>&1 &&
 			%[1]s/pg_ctl -D data -w -t 60 -l log -o '-c %[2]s' start >/dev/null 2>&1`, quote(bin), strings.Join(settings, " -c "))
 		stop := quote(bin) + `/pg_ctl -D data -m immediate -w stop >/dev/null 2>&1`
-		end, err := supervise(ctx, start, stop, true)
+		_, end, err := supervise(ctx, start, stop, true)
 		if err == nil {
 			return &Server{
 				URL:    fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port),
@@ -146,7 +146,7 @@ func composePostgres(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	compose := fmt.Sprintf("POSTRIDER_TEST_POSTGRES_PORT=%d %s compose -p %s -f %s", port, quote(docker), Name("postrider-test-"), quote(filepath.Join(root, "compose.test.yaml")))
-	end, err := supervise(ctx, compose+" up -d --wait postgres >log 2>&1", compose+" down -v >/dev/null 2>&1", false)
+	_, end, err := supervise(ctx, compose+" up -d --wait postgres >log 2>&1", compose+" down -v >/dev/null 2>&1", false)
 	if err != nil {
 		return nil, fmt.Errorf("docker compose up postgres: %w", err)
 	}

@@ -7,6 +7,6 @@ import (
 	"errors"
 )
 
-func supervise(context.Context, string, string, bool) (func(), error) {
-	return nil, errors.New("private servers need a unix system: set the environment variable instead")
+func supervise(context.Context, string, string, bool) (string, func(), error) {
+	return "", nil, errors.New("private servers need a unix system: set the environment variable instead")
 }

@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// supervise runs the start script in a new directory and, when stop is called
-// or this process ends, the stop script. A shell in a session of its own
+// supervise runs the start script in a new directory and, when end is called or
+// this process ends, the stop script; then it removes the directory. A shell in a session of its own
 // waits for the end of a pipe that only this process holds open: so the
 // server ends after a panic, an interrupt and a SIGKILL too.
-func supervise(ctx context.Context, start, stop string, unprivileged bool) (end func(), err error) {
-	dir, err := os.MkdirTemp("", "postrider-test-")
+func supervise(ctx context.Context, start, stop string, unprivileged bool) (dir string, end func(), err error) {
+	dir, err = os.MkdirTemp("", "postrider-test-")
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	script := `trap '' INT TERM HUP
 finish() { ` + stop + `; cd /; rm -rf "$DIR"; }
@@ -46,7 +46,7 @@ finish`
 			}
 			if err != nil {
 				os.RemoveAll(dir)
-				return nil, err
+				return "", nil, err
 			}
 			cmd.SysProcAttr.Credential = cred
 		}
@@ -54,15 +54,15 @@ finish`
 	cmd.Env = append(cmd.Env, "DIR="+dir)
 	hold, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	if err := cmd.Start(); err != nil {
 		os.RemoveAll(dir)
-		return nil, err
+		return "", nil, err
 	}
 	end = sync.OnceFunc(func() {
 		hold.Close()
@@ -76,7 +76,7 @@ finish`
 	select {
 	case line := <-said:
 		if line == "ready" {
-			return end, nil
+			return dir, end, nil
 		}
 		err = fmt.Errorf("it did not start: %s", line)
 	case <-ctx.Done():
@@ -94,7 +94,7 @@ finish`
 	case <-waited:
 	case <-time.After(15 * time.Second):
 	}
-	return nil, err
+	return "", nil, err
 }
 
 func unprivilegedUser() (*syscall.Credential, error) {

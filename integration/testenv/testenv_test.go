@@ -137,12 +137,12 @@ func TestRedact(t *testing.T) {
 func TestSuperviseCleansUpAfterAFailedStart(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	if _, err := supervise(t.Context(), "{ echo no such engine >log; false; }", "true", false); err == nil || !strings.Contains(err.Error(), "no such engine") {
+	if _, _, err := supervise(t.Context(), "{ echo no such engine >log; false; }", "true", false); err == nil || !strings.Contains(err.Error(), "no such engine") {
 		t.Errorf("the error does not show the log: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := supervise(ctx, "sleep 0.3", "touch ../stopped", false); err == nil {
+	if _, _, err := supervise(ctx, "sleep 0.3", "touch ../stopped", false); err == nil {
 		t.Error("a start that takes too long is no error")
 	}
 	left, err := os.ReadDir(dir)
