@@ -282,7 +282,10 @@ var breaches = []breach{
 // history that no order explains.
 func TestBreachesAreRejected(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine) {
-		for _, br := range breaches {
+		for i, br := range breaches {
+			if e.light() && i%5 != 0 {
+				continue
+			}
 			t.Run(br.name, func(t *testing.T) {
 				t.Parallel()
 				const tries = 5

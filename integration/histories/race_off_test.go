@@ -1,0 +1,5 @@
+//go:build !race
+
+package histories_test
+
+const race = false
