@@ -99,7 +99,7 @@ func (w *world) acquire(s *side, o *modelOwner, r outbox.LaneRequest) string {
 		if l.Owner != o.id || l.Route != w.route.Name || l.ExpiresIn <= 9*time.Hour {
 			out = append(out, fmt.Sprintf("wrong lease %+v", l))
 		}
-		out = append(out, fmt.Sprintf("%04d epoch %s tried %s unclean %v", l.Lane, s.epoch(l.Lane, l.Epoch), s.position(l.Lane, l.TriedTo), l.Unclean))
+		out = append(out, fmt.Sprintf("%04d epoch %s tried %s unclean %v dead %v", l.Lane, s.epoch(l.Lane, l.Epoch), s.position(l.Lane, l.TriedTo), l.Unclean, l.Dead))
 	}
 	if !r.End {
 		s.leases[o.id] = held
@@ -128,6 +128,8 @@ type settlement struct {
 	id       outbox.ID
 	outcome  outbox.SettleOutcome
 	attempt  bool
+	takeBack bool
+	later    bool
 	retryAt  time.Time
 	oldEpoch bool
 }
@@ -145,7 +147,8 @@ func (w *world) settle(s *side, o *modelOwner, list []settlement, tried bool, re
 			epoch--
 		}
 		st := outbox.Settlement{
-			Lane: row.Lane, Epoch: epoch, Pos: row.Pos, ID: c.id, Outcome: c.outcome, Attempts: row.Record.Attempts, Attempt: c.attempt,
+			Lane: row.Lane, Epoch: epoch, Pos: row.Pos, ID: c.id, Outcome: c.outcome, Attempts: row.Record.Attempts,
+			Attempt: c.attempt, TakeBack: c.takeBack, Later: c.later,
 		}
 		if c.outcome != outbox.SettleAccepted {
 			st.Reason = fmt.Sprintf("reason %d", c.outcome)
@@ -286,17 +289,32 @@ var opDefs = []opDef{
 		return "", func(s *side) (bool, error) { return s.store.(outbox.Releaser).ReleaseClaim(s.ctx, c, w.now) }
 	})},
 	{"acquire lanes", 6, needLanes, func(w *world, x []uint64) (string, func(s *side) string) {
-		if len(w.owners) == 0 || x[0]%6 == 0 && len(w.owners) < 6 {
+		none := !slices.ContainsFunc(w.owners, func(o *modelOwner) bool { return !o.ended })
+		if none || x[0]%6 == 0 && len(w.owners) < 6 {
 			w.owners = append(w.owners, &modelOwner{id: uuid7(x[1], x[2])})
 		}
 		o := pick(w.owners, x[3])
 		// Which lanes a relay gets is the store's choice, so it is asked only
-		// when there is none: for all that are free, or for nothing.
+		// when there is none: for all that are free, or for nothing. If all are
+		// too many, the others end first, now and then.
 		want := 0
-		if free, room := w.free(o); free <= room {
+		var others []*modelOwner
+		free, room := w.free(o)
+		if free <= room {
 			want = 1 << 20
+		} else if !o.ended && x[4]%2 == 0 {
+			want = 1 << 20
+			for _, other := range w.owners {
+				if other != o && !other.ended {
+					other.ended = true
+					others = append(others, other)
+				}
+			}
 		}
-		return fmt.Sprintf("owner %x want %d", o.id[:2], want), func(s *side) string {
+		return fmt.Sprintf("owner %x want %d after the end of %d others", o.id[:2], want, len(others)), func(s *side) string {
+			for _, other := range others {
+				w.acquire(s, other, outbox.LaneRequest{End: true})
+			}
 			return w.acquire(s, o, outbox.LaneRequest{Want: want})
 		}
 	}},
@@ -376,8 +394,13 @@ var opDefs = []opDef{
 		}
 	}},
 	{"settle", 24, needLanes, func(w *world, x []uint64) (string, func(s *side) string) {
-		if len(w.owners) == 0 || len(w.sides[0].seen) == 0 {
+		if len(w.owners) == 0 {
 			return "", nil
+		}
+		if x[7]%4 != 0 { // a sender knows what it sends
+			for _, s := range w.sides {
+				w.readHot(s)
+			}
 		}
 		o := w.owner(x[0])
 		var list []settlement
@@ -385,13 +408,16 @@ var opDefs = []opDef{
 		for i, r := range w.recs {
 			_, ok := w.sides[0].seen[r.ID]
 			often := w.mem.Place(r.ID) == "hot" && !w.stale[r.ID] || (x[6]>>(i%61))%8 == 0
-			if !ok || !often || (x[1]>>(i%61))%4 != 0 || len(list) == 6 {
+			if !ok || !often || (x[1]>>(i%61))%2 != 0 || len(list) == 6 {
 				continue
 			}
 			y := x[2] >> (i % 40)
 			c := settlement{
-				id: r.ID, outcome: []outbox.SettleOutcome{1, 2, 2, 2, 3, 3, 3, 4}[y%8], attempt: y/8%4 != 0, retryAt: w.someTime(x[3] >> (i % 40)),
+				id: r.ID, outcome: []outbox.SettleOutcome{1, 1, 2, 2, 2, 3, 3, 3, 4, 5, 5, 5}[y%12], attempt: y/12%4 != 0, retryAt: w.someTime(x[3] >> (i % 40)),
 				oldEpoch: y%13 == 0,
+			}
+			if y/48%2 == 0 && w.sides[0].seen[r.ID].Record.Attempts > 0 {
+				c.attempt, c.takeBack = false, true
 			}
 			if w.stale[r.ID] {
 				c.outcome = outbox.SettleAccepted // what else happens to a row that is not as it was read is open
@@ -399,14 +425,18 @@ var opDefs = []opDef{
 			if c.outcome == outbox.SettlePark && w.span(w.sides[0].seen[r.ID].RetryAt) != "-" {
 				c.outcome = outbox.SettleFailed // a row that waits is not sent, so it does not come to parking
 			}
+			if c.outcome == outbox.SettleAccepted {
+				c.attempt, c.takeBack, c.later = false, false, y/96%4 != 0
+			}
 			list = append(list, c)
-			names = append(names, fmt.Sprintf("%s outcome %d attempt %v retry %s old epoch %v", w.name(c.id), c.outcome, c.attempt, w.span(c.retryAt), c.oldEpoch))
+			names = append(names, fmt.Sprintf("%s outcome %d attempt %v take back %v later %v retry %s old epoch %v",
+				w.name(c.id), c.outcome, c.attempt, c.takeBack, c.later, w.span(c.retryAt), c.oldEpoch))
 		}
 		if len(list) == 0 {
 			return "", nil
 		}
 		tried, repeats := x[4]%3 == 0, 0
-		if x[5]%3 == 0 && !slices.ContainsFunc(list, func(c settlement) bool { return c.outcome != outbox.SettleAccepted && !c.attempt }) {
+		if x[5]%3 == 0 && !slices.ContainsFunc(list, func(c settlement) bool { return c.outcome != outbox.SettleAccepted && !c.attempt && !c.takeBack }) {
 			repeats = 1 // only the count of attempts makes a repeat known
 		}
 		return fmt.Sprintf("owner %x: %s tried %v repeats %d", o.id[:2], strings.Join(names, ", "), tried, repeats), func(s *side) string {
@@ -454,10 +484,14 @@ var opDefs = []opDef{
 		}
 		o := w.owner(x[0])
 		limit := 3 + int(x[1]%20)
+		renewed := x[2]%4 != 0
 		for _, r := range w.recs {
 			w.stale[r.ID] = true
 		}
-		return fmt.Sprintf("owner %x, %d at a time", o.id[:2], limit), func(s *side) string {
+		return fmt.Sprintf("owner %x, renewed %v, %d at a time", o.id[:2], renewed, limit), func(s *side) string {
+			if renewed {
+				w.acquire(s, o, outbox.LaneRequest{}) // an owner moves nothing in lanes whose config it does not know
+			}
 			total := 0
 			var lifted []string
 			for {
@@ -476,6 +510,21 @@ var opDefs = []opDef{
 			}
 		}
 	}},
+	{"confirmed", 5, needConfirm, func(w *world, x []uint64) (string, func(s *side) string) {
+		var lanes []outbox.Lane
+		for i, k := range modelKeys[2:] {
+			if (x[0]>>i)%2 == 0 {
+				lanes = append(lanes, outbox.LaneOf(w.route, outbox.ID{}, []byte(k)))
+			}
+		}
+		if x[1]%8 == 0 {
+			lanes = append(lanes, 0)
+		}
+		return fmt.Sprint("lanes ", lanes), func(s *side) string {
+			ok, err := s.store.(outbox.Confirmer).Confirmed(s.ctx, lanes)
+			return fmt.Sprint(ok, " ", errName(err))
+		}
+	}},
 	{"replay", 3, needDead, func(w *world, x []uint64) (string, func(s *side) string) {
 		ids := w.someIDs(x[0])
 		if len(ids) == 0 {
@@ -483,7 +532,7 @@ var opDefs = []opDef{
 		}
 		return fmt.Sprint(len(ids), " ids"), func(s *side) string {
 			res, err := s.dead().ReplayDead(s.ctx, "model", ids...)
-			return fmt.Sprint(res.Replayed, sortedIDs(res.Conflicts), len(res.Missing), " ", errName(err))
+			return fmt.Sprint(res.Replayed, res.LaterOut, sortedIDs(res.Conflicts), len(res.Missing), " ", errName(err))
 		}
 	}},
 	{"discard", 1, needDead, func(w *world, x []uint64) (string, func(s *side) string) {
@@ -533,6 +582,15 @@ func (w *world) readLanes(s *side, size int, reads ...outbox.LaneRead) string {
 	return errName(err) + " " + w.rows(s, dst[:n])
 }
 
+// readHot reads every lane of the route.
+func (w *world) readHot(s *side) string {
+	var reads []outbox.LaneRead
+	for i := range w.route.Lanes() {
+		reads = append(reads, outbox.LaneRead{Lane: w.route.First + outbox.Lane(i)})
+	}
+	return w.readLanes(s, 128*len(reads), reads...)
+}
+
 // checkDef compares everything that can be seen.
 var checkDef = opDef{name: "check", prep: func(w *world, _ []uint64) (string, func(s *side) string) {
 	return "everything", func(s *side) string {
@@ -547,11 +605,7 @@ var checkDef = opDef{name: "check", prep: func(w *world, _ []uint64) (string, fu
 		slices.Sort(recs)
 		say("rows %s", strings.Join(recs, ", "))
 		if w.can(needLanes) {
-			var reads []outbox.LaneRead
-			for i := range w.route.Lanes() {
-				reads = append(reads, outbox.LaneRead{Lane: w.route.First + outbox.Lane(i)})
-			}
-			say("hot %s", w.readLanes(s, 128*len(reads), reads...))
+			say("hot %s", w.readHot(s))
 		}
 		if d := s.dead(); w.can(needDead) {
 			n, err := d.CountDead(s.ctx, "")
@@ -561,7 +615,7 @@ var checkDef = opDef{name: "check", prep: func(w *world, _ []uint64) (string, fu
 			var names []string
 			for _, l := range dst[:m] {
 				l.Record.LastError = ""
-				names = append(names, fmt.Sprintf("%s lane %d %q", w.record(s, l.Record), l.Lane, l.Reason))
+				names = append(names, fmt.Sprintf("%s lane %d %q %d later", w.record(s, l.Record), l.Lane, l.Reason, l.LaterOut))
 			}
 			slices.Sort(names)
 			say("%s %s", errName(err), strings.Join(names, ", "))

@@ -84,12 +84,13 @@ type mutant struct {
 	promoteLanes  func(ctx context.Context, leases []outbox.LaneLease, dst []outbox.LaneRow) (int, time.Time, error)
 	replayDead    func(ctx context.Context, by string, ids ...outbox.ID) (outbox.ReplayResult, error)
 	moveParked    func(ctx context.Context, leases []outbox.LaneLease, limit int) (int, []outbox.ParkedKey, error)
+	confirmed     func(ctx context.Context, lanes []outbox.Lane) (bool, error)
 	enlist        func(ctx context.Context, tx *MemTx, recs ...outbox.Record) error
 }
 
 func newMutant(m *Mem) *mutant {
 	return &mutant{m, m.ReadPending, m.TryClaim, m.RenewClaim, m.Complete, m.RecordFailure, m.PendingCount,
-		m.AcquireLanes, m.ReadLanes, m.SettleLanes, m.PromoteLanes, m.ReplayDead, m.MoveParked, m.Enlist}
+		m.AcquireLanes, m.ReadLanes, m.SettleLanes, m.PromoteLanes, m.ReplayDead, m.MoveParked, m.Confirmed, m.Enlist}
 }
 
 func (m *mutant) ReadPending(ctx context.Context, req outbox.ReadRequest, dst []outbox.Record) (int, error) {
@@ -127,6 +128,9 @@ func (m *mutant) ReplayDead(ctx context.Context, by string, ids ...outbox.ID) (o
 }
 func (m *mutant) MoveParked(ctx context.Context, leases []outbox.LaneLease, limit int) (int, []outbox.ParkedKey, error) {
 	return m.moveParked(ctx, leases, limit)
+}
+func (m *mutant) Confirmed(ctx context.Context, lanes []outbox.Lane) (bool, error) {
+	return m.confirmed(ctx, lanes)
 }
 func (m *mutant) Enlist(ctx context.Context, tx *MemTx, recs ...outbox.Record) error {
 	return m.enlist(ctx, tx, recs...)

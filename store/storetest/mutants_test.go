@@ -11,12 +11,17 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-var mutants = []struct {
+// mutation is one thing that can be wrong.
+type mutation struct {
 	name   string
 	rule   string // the subtest that has to notice
 	model  bool   // the model has to notice as well
 	breaks func(m *mutant)
-}{
+}
+
+var mutants = slices.Concat(storeMutants, laneMutants)
+
+var storeMutants = []mutation{
 	{"a type name of Go's", "S2_what_was_enlisted_comes_back_equal", true, func(m *mutant) {
 		m.readPending = func(ctx context.Context, req outbox.ReadRequest, dst []outbox.Record) (int, error) {
 			n, err := m.Mem.ReadPending(ctx, req, dst)
