@@ -2,6 +2,7 @@ package relay
 
 import (
 	"container/heap"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 // is the database's time. The engine calls it under its lock.
 type core struct {
 	opt     *Options
+	draw    func(n int64) int64 // in [0, n)
 	to      reporter
 	routes  []*route // by name
 	lanes   map[outbox.Lane]*lane
@@ -48,18 +50,25 @@ const (
 	starved     = 100 * time.Millisecond // a full lane for that long is trimmed
 	claimPause  = time.Second            // until a row under somebody's claim is looked at again
 	readRows    = 1024                   // rows a read aims at
-	triedAhead  = 2000                   // positions by which tried_to runs ahead
+	aheadMin    = 64                     // positions by which tried_to runs ahead at least
+	aheadMax    = 2000                   // and at most
+	aheadTime   = 50 * time.Millisecond  // how long they are to last
 	rowOverhead = 512                    // bytes a row costs beside its message
 )
 
 func newCore(opt *Options, to reporter) *core {
 	return &core{
-		opt: opt, to: to,
+		opt: opt, to: to, draw: rand.Int64N,
 		lanes:   map[outbox.Lane]*lane{},
 		orphans: map[outbox.ID]bool{},
 		fenced:  map[outbox.Lane]int64{},
 		dropped: map[outbox.Lane]int64{},
 	}
+}
+
+// backoff is the wait after n failures, at most hi.
+func (c *core) backoff(hi time.Duration, n int) time.Duration {
+	return jitter(c.draw, c.opt.BackoffMin, hi, n)
 }
 
 // grant takes over the lanes of a renewal and drops those it no longer names,
@@ -85,7 +94,7 @@ func (c *core) grant(leases []outbox.LaneLease, w *window) (lost []*lane) {
 			lost = append(lost, l)
 		}
 		l = &lane{
-			lease: ls, route: c.routes[i], window: w, more: true, fresh: true, tried: ls.TriedTo, want: ls.TriedTo,
+			lease: ls, route: c.routes[i], window: w, more: true, fresh: true, tried: ls.TriedTo, want: ls.TriedTo, ahead: aheadMin,
 			rows: map[int64]*row{}, keys: map[string]*key{}, parked: map[string]bool{},
 		}
 		if ls.Unclean && c.dropped[ls.Lane] != ls.Epoch-1 {
@@ -142,6 +151,9 @@ func (c *core) drop(l *lane) {
 // drain stops a lane's reads and sends; it can be given back when pending is 0.
 func (c *core) drain(l *lane) {
 	l.draining = true
+	if c.solo != nil && c.solo.lane == l {
+		c.unsolo()
+	}
 	c.forget(l)
 }
 
@@ -307,8 +319,8 @@ func (c *core) keep(l *lane, lr *outbox.LaneRow, k *key) *row {
 	rt := l.route
 	l.rows[lr.Pos] = r
 	l.held++
-	if r.Pos > l.want-triedAhead/2 {
-		l.want = r.Pos + triedAhead
+	if r.Pos > l.want {
+		l.want = r.Pos + l.ahead
 	}
 	rt.rows++
 	rt.bytes += r.size
@@ -420,6 +432,10 @@ func (rt *route) takes(now time.Time) bool {
 	return !rt.down || len(rt.ready) == 0 && !now.Before(rt.retryAt)
 }
 
+// seenAll notes that a lane was read to its end: a row that shows itself later
+// was not committed when the lane's last owner died, and is no suspect.
+func (c *core) seenAll(l *lane) { l.suspect = min(l.suspect, l.cursor) }
+
 // offer puts a row, or a key's head, where it waits for a sender: behind the
 // commit that raises tried_to, among the suspects, or ready.
 func (c *core) offer(it item) {
@@ -435,9 +451,17 @@ func (c *core) offer(it item) {
 	}
 }
 
-// triedTo takes the commit that raised tried_to of lane l.
-func (c *core) triedTo(l *lane, pos int64) {
+// triedTo takes the commit that raised tried_to of lane l. The further it runs
+// ahead, the fewer commits are urgent, and the more rows are suspects after a
+// crash: so it follows the pace.
+func (c *core) triedTo(l *lane, pos int64, now time.Time) {
 	l.tried = max(l.tried, pos)
+	if now.Sub(l.raised) < aheadTime {
+		l.ahead = min(l.ahead*2, aheadMax)
+	} else {
+		l.ahead = max(l.ahead/2, aheadMin)
+	}
+	l.raised = now
 	items := l.untried
 	l.untried = nil
 	for _, it := range items {

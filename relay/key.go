@@ -53,9 +53,11 @@ type lane struct {
 	rows    map[int64]*row // by position: held, on their way, or remembered
 	keys    map[string]*key
 	parked  map[string]bool
-	moving  bool   // parked keys may have rows to move
-	tried   int64  // rows up to here may be handed out
-	want    int64  // tried_to as it is to be
+	moving  bool  // parked keys may have rows to move
+	tried   int64 // rows up to here may be handed out
+	want    int64 // tried_to as it is to be
+	ahead   int64 // by how much the next raise runs ahead
+	raised  time.Time
 	suspect int64  // rows up to here are sent alone
 	untried []item // rows that wait for tried_to
 	held    int    // rows in memory that were not handed out

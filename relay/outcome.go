@@ -30,6 +30,11 @@ func (c *core) report(r *row, o transport.Outcome, err error, now time.Time) {
 			k.flight--
 			c.advance(k)
 		}
+		if r == c.solo {
+			// The next suspect's attempt is committed with this one's delete.
+			c.solo = nil
+			c.startSolo(now)
+		}
 		return
 	case transport.Refused:
 		rt.down, rt.failures = false, 0
@@ -44,9 +49,11 @@ func (c *core) report(r *row, o transport.Outcome, err error, now time.Time) {
 		c.giveUp(r, ParkKey, false, reason)
 	case transport.Unknown:
 		// It counts only if the broker took others meanwhile; else it is the
-		// broker that is in trouble, not the message.
-		counts := rt.accepted > r.since
-		if !counts {
+		// broker that is in trouble, not the message. A send that we cancelled
+		// says nothing of either.
+		cancelled := r.lane.window.ctx.Err() != nil
+		counts := rt.accepted > r.since && !cancelled
+		if !counts && !cancelled {
 			c.pause(rt, now)
 		}
 		c.fail(r, counts, reason, now)
@@ -113,7 +120,7 @@ func (c *core) pause(rt *route, now time.Time) {
 		c.seen[evTrial]++
 	}
 	rt.down = true
-	rt.retryAt = now.Add(backoff(c.opt.BackoffMin, min(c.opt.BackoffMax, 5*time.Second), rt.failures))
+	rt.retryAt = now.Add(c.backoff(min(c.opt.BackoffMax, 5*time.Second), rt.failures))
 	rt.failures++
 }
 
@@ -131,7 +138,7 @@ func (c *core) fail(r *row, counts bool, reason string, now time.Time) {
 		// Later rows of the key wait in the table.
 		c.cut(k, 0)
 	}
-	c.settle(r, outbox.SettleFailed, counts, reason, now.Add(backoff(c.opt.BackoffMin, c.opt.BackoffMax, attempts)))
+	c.settle(r, outbox.SettleFailed, counts, reason, now.Add(c.backoff(c.opt.BackoffMax, attempts)))
 }
 
 // giveUp moves a message to the dead letters or parks its key.
@@ -190,7 +197,7 @@ func (c *core) settled(o *outcome, res outbox.SettleResult, now time.Time) (fenc
 	if res == outbox.Fenced {
 		c.seen[evFenced]++
 	}
-	if o.Outcome == outbox.SettleCount && res == outbox.Settled && !l.closed() {
+	if o.Outcome == outbox.SettleCount && res == outbox.Settled && !l.lost.Load() && !(o.TakeBack && l.draining) {
 		c.counted(o)
 		return false
 	}

@@ -75,6 +75,9 @@ func (r *reader) lanesCall(lanes []*lane, limit int, all bool) *call {
 				l.cursor = rows[n-1].Pos
 				got = true
 			}
+			if !l.more {
+				e.core.seenAll(l)
+			}
 			full = full || l.more
 			high = max(high, l.cursor)
 		}

@@ -265,6 +265,7 @@ func (e *engine) run(ctx context.Context) error {
 func (e *engine) stop() {
 	e.mu.Lock()
 	e.core.stopped, e.fast = true, true
+	e.core.unsolo()
 	e.mu.Unlock()
 	e.settle.signal()
 }

@@ -92,7 +92,7 @@ func (s *settler) written(batch []*outcome, results []outbox.SettleResult, marke
 	now := e.now()
 	for i, l := range marked {
 		if !l.closed() {
-			e.core.triedTo(l, marks[i].Pos)
+			e.core.triedTo(l, marks[i].Pos, now)
 		}
 	}
 	for i, o := range batch {

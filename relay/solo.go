@@ -101,9 +101,24 @@ func (c *core) counted(o *outcome) {
 		return
 	}
 	r.Record.Attempts++
+	if c.stopped || r.lane.draining {
+		r.lane.pending++
+		c.recount(r, false) // it will not be sent
+		return
+	}
 	r.state = rowHeld
 	r.lane.held++
 	r.lane.route.ready = slices.Insert(r.lane.route.ready, 0, item{r: r})
+}
+
+// unsolo takes the attempt of a solo row back that is not sent after all: the
+// relay stops, or gives the lane back.
+func (c *core) unsolo() {
+	if r := c.solo; r != nil && r.state == rowHeld {
+		r.lane.held--
+		r.lane.pending++
+		c.recount(r, false)
+	}
 }
 
 func (c *core) endSolo(r *row) {
