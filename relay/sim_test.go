@@ -178,8 +178,9 @@ type simRelay struct {
 	e       *engine
 	loops   []*simLoop
 	dead    bool
-	stopped bool // the loops that read and send are over
-	until   time.Time
+	stopped bool      // the loops that read and send are over
+	until   time.Time // paused until then
+	hang    time.Time // its statements take seconds to arrive until then
 	wire    time.Time // when the last bytes on its connection to the broker arrive
 }
 
@@ -322,6 +323,9 @@ func (s *sim) call(r *simRelay, purpose string, c *call, then func(error)) {
 		back = s.ms(4000) // longer than the lease
 	} else if !s.calm && s.chance(s.plan.late/6) {
 		to = s.ms(4000)
+	}
+	if !s.calm && time.Now().Before(r.hang) {
+		to = time.Second + s.ms(5000)
 	}
 	before, behind := false, false
 	if !s.calm {
