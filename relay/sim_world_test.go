@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,7 @@ var (
 	simSeeds = flag.Int("sim.seeds", 200, "seeds of TestSimulation")
 	simFirst = flag.Uint64("sim.first", 1, "first seed of TestSimulation")
 	simTrace = flag.Bool("sim.trace", false, "print what happened")
+	simUntil = flag.String("sim.until", "", "go on over seeds that fail until one breaks this invariant")
 )
 
 // newID is a UUIDv7 out of the run's own randomness.
@@ -358,21 +360,24 @@ func TestSimulation(t *testing.T) {
 	var mu sync.Mutex
 	total := map[string]int{}
 	workers := runtime.GOMAXPROCS(0)
+	var over atomic.Bool // a seed has failed
 	t.Run("seeds", func(t *testing.T) {
 		for w := range workers {
 			t.Run(fmt.Sprint("worker", w), func(t *testing.T) {
 				t.Parallel()
-				for i := w; i < *simSeeds; i += workers {
+				for i := w; i < *simSeeds && !over.Load(); i += workers {
 					seed := *simFirst + uint64(i)
+					met := *simUntil == ""
 					synctest.Test(t, func(t *testing.T) {
 						s := simulate(seed)
-						if *simTrace || len(s.broken) > 0 {
+						if *simTrace || len(s.broken) > 0 && *simUntil == "" {
 							for _, line := range s.log {
 								t.Log(line)
 							}
 						}
 						for _, b := range s.broken {
 							t.Errorf("seed %d: %s", seed, b)
+							met = met || strings.HasPrefix(b, *simUntil+":")
 						}
 						mu.Lock()
 						for k, n := range s.seen {
@@ -382,7 +387,8 @@ func TestSimulation(t *testing.T) {
 						total["messages"] += len(s.messages)
 						mu.Unlock()
 					})
-					if t.Failed() {
+					if t.Failed() && met {
+						over.Store(true)
 						t.Fatalf("replay with -run 'TestSimulation$' -sim.first=%d -sim.seeds=1", seed)
 					}
 				}
