@@ -200,11 +200,7 @@ func (c *client) settleRow(ctx context.Context, l lease, rows []int, outcome out
 
 // ownerOf is the id that the lease was granted to.
 func (c *client) ownerOf(l lease) outbox.ID {
-	c.mu.Lock()
-	known := l.owner <= len(c.owners)
-	c.mu.Unlock()
-	if !known {
-		// Nothing was granted yet.
+	if l.owner == stranger {
 		return outbox.NewID()
 	}
 	return c.ownerID(l.owner)

@@ -24,6 +24,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/sqlstore"
@@ -58,7 +60,7 @@ func (e engine) seeds(n, long int) (list []uint64) {
 	case os.Getenv("POSTRIDER_PROVE") == "1":
 		n = long
 	case e.light():
-		n = (n + 2) / 3
+		n = (n + 1) / 2
 	}
 	for i := range n {
 		list = append(list, uint64(i+1))
@@ -95,6 +97,7 @@ type rig struct {
 	pinned  bool // lane calls of every second client go over a connection of its own
 	db      *sql.DB
 	control *sql.DB // its connections are never killed
+	pools   []*sql.DB
 	route   outbox.Route
 
 	rows    []place
@@ -112,7 +115,14 @@ type rig struct {
 	owners []outbox.ID // owner n is owners[n-1]
 	leases map[outbox.Lane][]lease
 	last   []seen // of each row, what was read last
-	tally  map[string]int
+	tally  tallies
+}
+
+// close gives the connections back before the test ends.
+func (g *rig) close() {
+	for _, db := range g.pools {
+		db.Close()
+	}
 }
 
 // laneCount is the number of ordered and of unordered lanes.
@@ -132,6 +142,12 @@ func newRig(tb testing.TB, e engine, perLane int) *rig {
 		u.RawQuery = q.Encode()
 		killable = u.String()
 	}
+	g := &rig{
+		tb: tb, e: e, byID: map[outbox.ID]int{}, leases: map[outbox.Lane][]lease{}, tally: tallies{},
+		// Ahead of the server's clock: what is claimed or waits by virtual time
+		// does so for the lane's owner too.
+		base: time.Now().Add(time.Hour).Truncate(time.Second),
+	}
 	open := func(dsn string, conns int) *sql.DB {
 		db, err := sql.Open(e.driver, dsn)
 		if err != nil {
@@ -139,15 +155,10 @@ func newRig(tb testing.TB, e engine, perLane int) *rig {
 		}
 		db.SetMaxOpenConns(conns)
 		tb.Cleanup(func() { db.Close() })
+		g.pools = append(g.pools, db)
 		return db
 	}
-	g := &rig{
-		tb: tb, e: e, db: open(killable, 16), control: open(dsn, 2),
-		byID: map[outbox.ID]int{}, leases: map[outbox.Lane][]lease{}, tally: map[string]int{},
-		// Ahead of the server's clock: what is claimed or waits by virtual time
-		// does so for the lane's owner too.
-		base: time.Now().Add(time.Hour).Truncate(time.Second),
-	}
+	g.db, g.control = open(killable, 16), open(dsn, 2)
 	s, err := sqlstore.New(g.db, e.dialect, &sqlstore.Options{Routes: []outbox.Route{{Name: "default", Ordered: laneCount, Unordered: laneCount}}})
 	g.must(err)
 	g.must(s.Migrate(tb.Context()))
@@ -260,13 +271,18 @@ func (g *rig) count(what string) {
 	g.mu.Unlock()
 }
 
+// stranger is an owner that was never granted anything.
+const stranger = -1
+
 // pick is a lease of the lane that was granted: the last one, or an older one.
+// Before the first, it is a stranger's: a lease that is used before it was
+// granted would be nothing that the store has to order.
 func (g *rig) pick(lane outbox.Lane, old int) lease {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	list := g.leases[lane]
 	if len(list) == 0 {
-		return lease{lane, 1, 1}
+		return lease{lane, stranger, 1}
 	}
 	return list[max(0, len(list)-1-old)]
 }
@@ -321,6 +337,11 @@ func (c *client) call(ctx context.Context, o *op, cancelAfter time.Duration, fn 
 	case err == nil:
 	case errors.Is(err, outbox.ErrOwnerEnded):
 		o.ownerOver = true
+	case errors.As(err, new(*pgconn.ConnectError)):
+		// Nothing was sent.
+		o.unknown = true
+		c.disconnect()
+		return
 	case errors.Is(err, outbox.ErrInvalidArgument):
 		c.tb.Errorf("client %d: %s: %v", c.number, o.kind, err)
 	default:

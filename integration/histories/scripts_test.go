@@ -56,7 +56,6 @@ type claimer struct {
 	after  []func(row, token int) func(context.Context, *client)
 	row    int
 	token  int
-	cut    bool // no Complete: the row shall live on
 }
 
 // begin takes up another row.
@@ -105,7 +104,7 @@ func (a *claimer) step(row int) func(context.Context, *client) {
 		}
 		end := fail
 		switch n := a.rng.IntN(100); {
-		case n < 3 && !a.cut:
+		case n < 6:
 			end = complete
 		case n < 30:
 			end = release
@@ -121,7 +120,7 @@ func (a *claimer) step(row int) func(context.Context, *client) {
 	if list := a.tokens[row]; a.hit(15) {
 		// A token of somebody who is gone, or of somebody who is at it.
 		k := [...]kind{renew, fail, release, fail, renew}[a.rng.IntN(5)]
-		if !a.cut && a.hit(4) {
+		if a.hit(4) {
 			k = complete
 		}
 		return a.call(k, row, list[max(0, len(list)-1-a.rng.IntN(4))])
@@ -229,7 +228,7 @@ func (p *planner) leased(m mix) plan {
 		var steps []step
 		for b := 0; b < m.beats; b++ {
 			if l := lane(b); p.hit(75) && room(l) {
-				steps = append(steps, step{at: when(b), do: p.workStep(l)})
+				steps = append(steps, step{at: when(b), do: p.workStep(l, room)})
 			}
 		}
 		out = append(out, steps)
@@ -286,7 +285,7 @@ func (p *planner) leaseStep() func(context.Context, *client) {
 
 // workStep reads, settles or promotes under the last lease of the lane, or an
 // older one.
-func (p *planner) workStep(lane outbox.Lane) func(context.Context, *client) {
+func (p *planner) workStep(lane outbox.Lane, room func(...outbox.Lane) bool) func(context.Context, *client) {
 	n, cancel, old := p.rng.IntN(100), p.cancel(), 0
 	if p.hit(30) {
 		old = 1 + p.rng.IntN(3)
@@ -296,10 +295,12 @@ func (p *planner) workStep(lane outbox.Lane) func(context.Context, *client) {
 	if other := list[p.rng.IntN(len(list))]; other != rows[0] && p.hit(30) {
 		rows = append(rows, other)
 	}
-	attempt, retry, mark := p.hit(80), int64(0), p.hit(25)
+	attempt, retry, mark, back := p.hit(80), int64(0), p.hit(25), p.hit(40)
 	if p.hit(40) {
 		retry = 1 + p.rng.Int64N(10)
 	}
+	// An unkeyed row that failed waits aside, and may come back at once.
+	follow := n >= 62 && retry == 0 && back && !p.rows[rows[0]].keyed && room(lane)
 	return func(ctx context.Context, c *client) {
 		l := c.pick(lane, old)
 		wait := retry
@@ -319,6 +320,9 @@ func (p *planner) workStep(lane outbox.Lane) func(context.Context, *client) {
 			c.settleRow(ctx, l, nil, outbox.SettleAccepted, false, 0, true, cancel)
 		default:
 			c.settleRow(ctx, l, rows, outbox.SettleFailed, attempt, wait, mark, cancel)
+			if follow {
+				c.promoteLane(ctx, l, cancel)
+			}
 		}
 	}
 }
