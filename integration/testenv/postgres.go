@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -58,34 +57,11 @@ func checkedPostgres(ctx context.Context, s *Server) (*Server, error) {
 }
 
 func privatePostgres(ctx context.Context) (*Server, error) {
-	bin, err := postgresBinaries(ctx)
+	c, err := startCluster(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for attempt := 0; ; attempt++ {
-		port, err := freePort()
-		if err != nil {
-			return nil, err
-		}
-		settings := []string{
-			"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(port), "unix_socket_directories=",
-			"fsync=off", "synchronous_commit=on", "full_page_writes=off", "max_connections=300",
-			"max_prepared_transactions=20", "autovacuum_naptime=5s",
-		}
-		start := fmt.Sprintf(`%[1]s/initdb -D data -U postgres -A trust -E UTF8 --no-locale -N >log 2>&1 &&
-			%[1]s/pg_ctl -D data -w -t 60 -l log -o '-c %[2]s' start >/dev/null 2>&1`, quote(bin), strings.Join(settings, " -c "))
-		stop := quote(bin) + `/pg_ctl -D data -m immediate -w stop >/dev/null 2>&1`
-		_, end, err := supervise(ctx, start, stop, true)
-		if err == nil {
-			return &Server{
-				URL:    fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port),
-				Origin: "private", stop: end,
-			}, nil
-		}
-		if attempt == 3 {
-			return nil, fmt.Errorf("start PostgreSQL from %s: %w", bin, err)
-		}
-	}
+	return &Server{URL: c.URL, Origin: "private", stop: c.end}, nil
 }
 
 // postgresBinaries finds the directory of initdb, pg_ctl and postgres. Debian

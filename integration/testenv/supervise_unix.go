@@ -38,17 +38,12 @@ finish`
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Env = os.Environ()
 	if unprivileged {
-		cmd.Env = []string{"HOME=" + dir, "LC_ALL=C", "PATH=" + os.Getenv("PATH")}
-		if os.Geteuid() == 0 {
-			cred, err := unprivilegedUser()
-			if err == nil {
-				err = os.Chown(dir, int(cred.Uid), int(cred.Gid))
-			}
-			if err != nil {
-				os.RemoveAll(dir)
-				return "", nil, err
-			}
-			cmd.SysProcAttr.Credential = cred
+		if err = dropPrivileges(cmd); err == nil && cmd.SysProcAttr.Credential != nil {
+			err = os.Chown(dir, int(cmd.SysProcAttr.Credential.Uid), int(cmd.SysProcAttr.Credential.Gid))
+		}
+		if err != nil {
+			os.RemoveAll(dir)
+			return "", nil, err
 		}
 	}
 	cmd.Env = append(cmd.Env, "DIR="+dir)
@@ -95,6 +90,24 @@ finish`
 	case <-time.After(15 * time.Second):
 	}
 	return "", nil, err
+}
+
+// dropPrivileges readies a command of an engine that does not run as root. It
+// works in cmd.Dir, under a user of its own when this process is root's.
+func dropPrivileges(cmd *exec.Cmd) error {
+	cmd.Env = []string{"HOME=" + cmd.Dir, "LC_ALL=C", "PATH=" + os.Getenv("PATH")}
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	cred, err := unprivilegedUser()
+	if err != nil {
+		return err
+	}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Credential = cred
+	return nil
 }
 
 func unprivilegedUser() (*syscall.Credential, error) {

@@ -153,3 +153,35 @@ func TestSuperviseCleansUpAfterAFailedStart(t *testing.T) {
 		t.Errorf("left behind: %v, want what the stop script made alone", left)
 	}
 }
+
+// A cluster comes back with what was committed, even after a crash.
+func TestClusterRestarts(t *testing.T) {
+	t.Parallel()
+	c := PrivatePostgres(t)
+	db, err := sql.Open("pgx", c.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(`CREATE TABLE t (x int)`); err != nil {
+		t.Fatal(err)
+	}
+	for i, mode := range []string{"fast", "immediate"} {
+		if _, err := db.Exec(`INSERT INTO t VALUES ($1)`, i); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Stop(t.Context(), mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Ping(); err == nil {
+			t.Errorf("%s: a stopped server answers", mode)
+		}
+		if err := c.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var n int
+		if err := db.QueryRow(`SELECT count(*) FROM t`).Scan(&n); err != nil || n != i+1 {
+			t.Errorf("%s: %d rows, %v, want %d", mode, n, err, i+1)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Cluster is a private PostgreSQL server that a test may stop and start again,
+// at the same address. The methods are not for concurrent use.
+type Cluster struct {
+	URL      string
+	bin, dir string
+	settings string
+	end      func()
+}
+
+// PrivatePostgres starts a cluster of the test's own, whatever the environment
+// names: what a test does to it hits no other. It is gone when the test ends.
+func PrivatePostgres(tb testing.TB) *Cluster {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	c, err := startCluster(ctx)
+	if err != nil {
+		missing(tb, EnginePostgres, err)
+	}
+	tb.Cleanup(c.end)
+	s, err := checkedPostgres(ctx, &Server{URL: c.URL})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	record(tb, EnginePostgres, s.Version)
+	return c
+}
+
+// Stop stops the server in a mode of pg_ctl: fast ends every session, immediate
+// is a crash, after which the next start recovers. What was committed survives
+// both.
+func (c *Cluster) Stop(ctx context.Context, mode string) error {
+	return c.control(ctx, "-m", mode, "-w", "stop")
+}
+
+// Start starts a stopped server and returns when it accepts connections.
+func (c *Cluster) Start(ctx context.Context) error {
+	return c.control(ctx, "-w", "-t", "60", "-l", "log", "-o", "-c "+c.settings, "start")
+}
+
+func (c *Cluster) control(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "pg_ctl"), append([]string{"-D", "data"}, args...)...)
+	cmd.Dir = c.dir
+	err := dropPrivileges(cmd)
+	if err == nil {
+		err = cmd.Run()
+	}
+	if err != nil {
+		log, _ := os.ReadFile(filepath.Join(c.dir, "log"))
+		return fmt.Errorf("pg_ctl %s: %w: %s", strings.Join(args, " "), err, log[max(0, len(log)-500):])
+	}
+	return nil
+}
+
+func startCluster(ctx context.Context) (*Cluster, error) {
+	bin, err := postgresBinaries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var tries []error
+	for range 4 {
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		c := &Cluster{bin: bin, URL: fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)}
+		c.settings = strings.Join([]string{
+			"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(port), "unix_socket_directories=",
+			"fsync=off", "synchronous_commit=on", "full_page_writes=off", "max_connections=300",
+			"max_prepared_transactions=20", "autovacuum_naptime=5s",
+		}, " -c ")
+		start := fmt.Sprintf(`%[1]s/initdb -D data -U postgres -A trust -E UTF8 --no-locale -N >log 2>&1 &&
+			%[1]s/pg_ctl -D data -w -t 60 -l log -o '-c %[2]s' start >/dev/null 2>&1`, quote(bin), c.settings)
+		stop := quote(bin) + `/pg_ctl -D data -m immediate -w stop >/dev/null 2>&1`
+		if c.dir, c.end, err = supervise(ctx, start, stop, true); err == nil {
+			return c, nil
+		}
+		tries = append(tries, err)
+	}
+	return nil, fmt.Errorf("start PostgreSQL from %s: %w", bin, errors.Join(tries...))
+}
