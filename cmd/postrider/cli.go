@@ -23,6 +23,10 @@ type cli struct {
 	Schema  schemaCmd  `cmd:"" help:"Print the SQL that migrate would run on an empty database."`
 	Status  statusCmd  `cmd:"" help:"Show what waits, what died and which relays are alive."`
 
+	Park   parkCmd   `cmd:"" help:"Stop an ordering key: its messages wait, in order. Other keys go on."`
+	Unpark unparkCmd `cmd:"" help:"Let parked keys go on, in order."`
+	Dead   deadCmd   `cmd:"" help:"List, show, retry or discard dead letters."`
+
 	DemoRelay demoRelayCmd `cmd:"" hidden:"" help:"A relay of the demo."`
 
 	Version kong.VersionFlag `help:"Print the version and exit."`
@@ -32,7 +36,7 @@ const description = `Postrider delivers the messages that services write in thei
 
 Settings come from flags, then POSTRIDER_ environment variables, then the YAML file of --config: --max-attempts is POSTRIDER_MAX_ATTEMPTS and max_attempts.
 
-Exit status: 0 done, or stopped cleanly by a signal; 1 failed; 2 wrong command line or configuration; 3 the tables are missing, older or newer than this program, or their routes differ from the settings.`
+Exit status: 0 done, or stopped cleanly by a signal; 1 failed; 2 wrong command line or configuration; 3 the tables are missing, older or newer than this program, or their routes differ from the settings; 4 done, but a relay has not confirmed it within --wait.`
 
 // program is what a command works with.
 type program struct {
@@ -44,9 +48,10 @@ type program struct {
 
 // Exit codes, as the help text explains them.
 const (
-	exitFailed = 1
-	exitUsage  = 2
-	exitSchema = 3
+	exitFailed      = 1
+	exitUsage       = 2
+	exitSchema      = 3
+	exitUnconfirmed = 4
 )
 
 // usageError is a command line or configuration that cannot work. Nothing was
@@ -106,8 +111,8 @@ func exitCode(err error) int {
 var password = regexp.MustCompile(`(://[^\s/@:]*):\S*@`)
 
 // message is an error as people and logs get it: on one line, since drivers
-// report each address they tried on a line of its own, and without passwords
-// of URLs that somebody put where none belongs.
+// report each address they tried on a line of its own, without what a terminal
+// would obey, and without passwords of URLs that somebody put where none belongs.
 func message(err error) string {
 	var parts []string
 	for line := range strings.Lines(err.Error()) {
@@ -115,7 +120,7 @@ func message(err error) string {
 			parts = append(parts, line)
 		}
 	}
-	return password.ReplaceAllString(strings.Join(parts, " "), "$1:xxxxx@")
+	return safe(password.ReplaceAllString(strings.Join(parts, " "), "$1:xxxxx@"))
 }
 
 func version() string {

@@ -21,12 +21,17 @@ import (
 // Flags are texts: environment and file hand over texts too, and all three go
 // through one conversion (settings.set).
 
-// storeFlags say which outbox is meant; every command has them.
-type storeFlags struct {
+// dbFlags say which outbox is meant; every command has them.
+type dbFlags struct {
 	Config string `short:"c" placeholder:"FILE" help:"YAML file with any of the settings of any command."`
 	DB     string `name:"db" placeholder:"URL" help:"Database: postgres://user:password@host:5432/database or sqlite:path. The environment variable keeps the password out of process lists."`
 	Schema string `placeholder:"NAME" help:"Schema of the tables. Default: the connection's."`
 	Prefix string `placeholder:"TEXT" help:"Prefix of the table names. Default: postrider_."`
+}
+
+// storeFlags are those of the commands that care which routes there are.
+type storeFlags struct {
+	dbFlags
 	Routes string `placeholder:"ROUTE,..." help:"Routes, each NAME or NAME:ORDERED:UNORDERED with the numbers of lanes. Default: default:16:8 for migrate, every route of the outbox for run."`
 }
 
@@ -39,7 +44,8 @@ type relayFlags struct {
 	InFlight     string `placeholder:"N" help:"Most sends at once per route, 1 to 64. Default: 4."`
 	TTL          string `name:"ttl" placeholder:"DURATION" help:"Life of a lease without renewal, so how long a crashed relay's lanes wait; 1s to 1h. Default: 15s."`
 	Poll         string `placeholder:"DURATION" help:"Slowest poll when idle, 1ms to 1h. Default: 500ms."`
-	MaxAttempts  string `placeholder:"N" help:"Attempts before a message becomes a dead letter; -1 for no end. Default: 10."`
+	MaxAttempts  string `placeholder:"N" help:"Attempts before a message is given up, see --poison; -1 for no end. Default: 10."`
+	Poison       string `placeholder:"POLICY" help:"What becomes of a message that was refused for good or has spent its attempts: dead-letter, and its key goes on, or park, and its key waits for an operator. Default: dead-letter."`
 	BackoffMin   string `placeholder:"DURATION" help:"Shortest wait before a retry. Default: 100ms."`
 	BackoffMax   string `placeholder:"DURATION" help:"Longest wait before a retry. Default: 1m."`
 	Grace        string `placeholder:"DURATION" help:"How long a stop lets sends finish. Default: 10s."`
@@ -58,6 +64,7 @@ type settings struct {
 	maxAttempts             int
 	ttl, poll, grace        time.Duration
 	backoffMin, backoffMax  time.Duration
+	poison                  string
 	requireOrder, migrate   bool
 	logFormat, logLevel     string
 }
@@ -69,7 +76,7 @@ func (s *settings) fields() map[string]any {
 		"nats": &s.nats, "nats_creds": &s.natsCreds, "stream": &s.stream,
 		"batch": &s.batch, "in_flight": &s.inFlight, "max_attempts": &s.maxAttempts,
 		"ttl": &s.ttl, "poll": &s.poll, "grace": &s.grace,
-		"backoff_min": &s.backoffMin, "backoff_max": &s.backoffMax,
+		"poison": &s.poison, "backoff_min": &s.backoffMin, "backoff_max": &s.backoffMax,
 		"require_order": &s.requireOrder, "migrate": &s.migrate,
 		"log_format": &s.logFormat, "log_level": &s.logLevel,
 	}

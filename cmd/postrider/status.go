@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/json"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -21,6 +21,7 @@ type status struct {
 	Schema   int           `json:"schema_version"`
 	Now      time.Time     `json:"now"`
 	Routes   []statusRoute `json:"routes"`
+	Parked   []parkedRow   `json:"parked"`
 	Relays   []statusRelay `json:"relays"`
 }
 
@@ -35,6 +36,17 @@ type statusRoute struct {
 	Held          int     `json:"lanes_held"`
 }
 
+type parkedRow struct {
+	Route     string     `json:"route"`
+	Key       *string    `json:"key"` // null where it is no text
+	KeyHex    string     `json:"key_hex"`
+	Unparking bool       `json:"unparking"`
+	By        string     `json:"by"`
+	At        *time.Time `json:"at"`
+	Why       string     `json:"why"`
+	shown     string
+}
+
 type statusRelay struct {
 	Owner     string  `json:"owner"`
 	Lanes     int     `json:"lanes"`
@@ -43,18 +55,11 @@ type statusRelay struct {
 
 // Run shows the overview. It changes nothing.
 func (c *statusCmd) Run(p *program) error {
-	s, err := p.settings()
-	if err != nil {
-		return err
-	}
-	st, err := p.openStore(s, false)
+	_, st, err := p.openChecked()
 	if err != nil {
 		return err
 	}
 	defer st.Close()
-	if err := st.Check(p.ctx); err != nil {
-		return err
-	}
 	now, err := st.ServerTime(p.ctx)
 	if err != nil {
 		return err
@@ -63,15 +68,26 @@ func (c *statusCmd) Run(p *program) error {
 	if err != nil {
 		return err
 	}
-	view := newStatus(st.Database.Name, o)
+	parked, err := st.ParkedKeys(p.ctx, nil)
+	if err != nil {
+		return err
+	}
+	view := newStatus(st.Database.Name, o, parked)
 	if c.JSON {
-		return json.NewEncoder(p.stdout).Encode(view)
+		return printJSON(p.stdout, view)
 	}
 	return view.write(p.stdout)
 }
 
-func newStatus(database string, o outbox.Overview) status {
-	s := status{Database: database, Schema: o.Schema, Now: o.Now.UTC(), Routes: []statusRoute{}, Relays: []statusRelay{}}
+func newStatus(database string, o outbox.Overview, parked []outbox.ParkedKey) status {
+	s := status{Database: database, Schema: o.Schema, Now: o.Now.UTC(), Routes: []statusRoute{}, Parked: []parkedRow{}, Relays: []statusRelay{}}
+	for _, k := range parked {
+		v := parkedRow{Route: k.Route, KeyHex: hex.EncodeToString(k.Key), Unparking: k.Unparking, By: k.By, At: known(k.At), Why: k.Why, shown: showKey(k.Key)}
+		if text := string(k.Key); isText(k.Key) {
+			v.Key = &text
+		}
+		s.Parked = append(s.Parked, v)
+	}
 	for _, r := range o.Routes {
 		v := statusRoute{
 			Name: r.Name, Pending: r.Pending, Deferred: r.Deferred, Dead: r.Dead, ParkedKeys: r.ParkedKeys,
@@ -100,6 +116,7 @@ func (s status) write(out io.Writer) error {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%d\t%d\t%d of %d\n", r.Name, r.Pending, oldest, r.Deferred, r.Dead, r.ParkedKeys, r.Held, r.Lanes)
 	}
 	fmt.Fprintln(w)
+	s.writeParked(w)
 	if len(s.Relays) == 0 {
 		fmt.Fprintln(w, "no relay is alive")
 	} else {
@@ -109,6 +126,31 @@ func (s status) write(out io.Writer) error {
 		fmt.Fprintf(w, "%s\t%d\t%s\n", r.Owner, r.Lanes, seconds(r.ExpiresIn))
 	}
 	return w.Flush()
+}
+
+// parkedShown is how many parked keys people get to see; JSON has all.
+const parkedShown = 20
+
+func (s status) writeParked(w io.Writer) {
+	if len(s.Parked) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "ROUTE\tPARKED KEY\tBY\tAT\tWHY")
+	for i, k := range s.Parked {
+		if i == parkedShown {
+			fmt.Fprintf(w, "and %d more\n", len(s.Parked)-i)
+			break
+		}
+		at, why := "-", k.Why
+		if k.At != nil {
+			at = k.At.Format(time.RFC3339)
+		}
+		if k.Unparking {
+			why = "(on its way back) " + why
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", cut(k.Route, 32), cut(k.shown, 40), cut(k.By, 40), at, cut(why, 100))
+	}
+	fmt.Fprintln(w)
 }
 
 // seconds shows a duration as people need it: tenths below ten seconds.
