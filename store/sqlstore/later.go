@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -47,10 +48,7 @@ func (s *Store) countLater(ctx context.Context, q querier, d *delivered) error {
 	// In order, so that two calls that write to the same letters mostly take
 	// them in one order; the engine ends a deadlock, and the call runs again.
 	slices.SortFunc(keys, func(a, b laneKey) int {
-		if a.lane != b.lane {
-			return int(a.lane - b.lane)
-		}
-		return strings.Compare(a.key, b.key)
+		return cmp.Or(cmp.Compare(a.lane, b.lane), strings.Compare(a.key, b.key))
 	})
 	w, rows := s.d.rows(6), 0
 	flush := func() error {

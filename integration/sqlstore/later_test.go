@@ -1,0 +1,167 @@
+package sqlstore_test
+
+import (
+	"database/sql"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/sqlstore"
+)
+
+// lettersOf gives a store n dead letters of the key "k" and returns the rows
+// that lie behind them, and who holds the lane.
+func lettersOf(tb testing.TB, s *sqlstore.Store, db *sql.DB, n, behind int) (outbox.LaneLease, []outbox.LaneRow) {
+	tb.Helper()
+	recs := make([]outbox.Record, n+behind)
+	for i := range recs {
+		recs[i] = record("k")
+	}
+	enlist(tb, s, db, recs...)
+	g, err := s.AcquireLanes(tb.Context(), outbox.LaneRequest{Owner: outbox.NewID(), Routes: []string{"default"}, Want: 100, TTL: time.Minute})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	lane := outbox.LaneOf(outbox.Route{First: 1, Ordered: 16, Unordered: 8}, outbox.ID{}, []byte("k"))
+	lease := g.Leases[lane-1]
+	rows := make([]outbox.LaneRow, 1024)
+	read, err := s.ReadLanes(tb.Context(), []outbox.LaneRead{{Lane: lane}}, rows)
+	if err != nil || read != len(recs) {
+		tb.Fatalf("read: got %d rows, %v, want %d", read, err, len(recs))
+	}
+	if n > 0 {
+		later(tb, s, lease, outbox.SettleDead, rows[:n])
+	}
+	return lease, rows[n:read]
+}
+
+// later settles the rows, accepted ones to be counted.
+func later(tb testing.TB, s outbox.LaneStore, l outbox.LaneLease, outcome outbox.SettleOutcome, rows []outbox.LaneRow) {
+	tb.Helper()
+	r := outbox.SettleRequest{Owner: l.Owner}
+	for _, row := range rows {
+		t := outbox.Settlement{Lane: row.Lane, Epoch: l.Epoch, Pos: row.Pos, ID: row.Record.ID, Outcome: outcome, Attempts: row.Record.Attempts}
+		if t.Later = outcome == outbox.SettleAccepted; !t.Later {
+			t.Reason = "no"
+		}
+		r.Settlements = append(r.Settlements, t)
+	}
+	res, err := s.SettleLanes(tb.Context(), r)
+	if err != nil {
+		tb.Errorf("settle: %v", err)
+		return
+	}
+	for i, got := range res {
+		if got != outbox.Settled {
+			tb.Errorf("settlement %d: got %d", i, got)
+		}
+	}
+}
+
+// TestLaterMessagesSettledAtOnce: calls that count for the same letters, in any
+// order, lose no count and do not block each other for good.
+func TestLaterMessagesSettledAtOnce(t *testing.T) {
+	onEngines(t, func(t *testing.T, e engine) {
+		s, db, _ := e.migrated(t, nil)
+		const letters, behind, callers = 20, 120, 4
+		lease, rows := lettersOf(t, s, db, letters, behind)
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for j := i; j < behind; j += callers * 3 {
+					later(t, s, lease, outbox.SettleAccepted, []outbox.LaneRow{rows[j+callers*2], rows[j], rows[j+callers]})
+				}
+			}()
+		}
+		wg.Wait()
+		dead := make([]outbox.DeadLetter, letters+1)
+		n, err := s.ListDead(t.Context(), outbox.DeadQuery{}, dead)
+		if err != nil || n != letters {
+			t.Fatalf("dead letters: got %d, %v, want %d", n, err, letters)
+		}
+		for _, d := range dead[:n] {
+			if d.LaterOut != behind {
+				t.Errorf("letter at %d: %d later messages are out, want %d", d.Pos, d.LaterOut, behind)
+			}
+		}
+		res, err := s.ReplayDead(t.Context(), "test", dead[0].Record.ID, dead[1].Record.ID)
+		if err != nil || res.Replayed != 2 || res.LaterOut != 2*behind {
+			t.Errorf("replay: got %+v, %v", res, err)
+		}
+	})
+}
+
+// TestLaterMessagesBudget: who does not ask pays nothing, who asks two
+// statements for the rows and the letters, in a transaction.
+func TestLaterMessagesBudget(t *testing.T) {
+	onEngines(t, func(t *testing.T, e engine) {
+		dsn := e.dsn(t)
+		probe := must(sql.Open(e.driver, dsn))
+		c := &counter{base: probe.Driver(), dsn: dsn}
+		probe.Close()
+		db := sql.OpenDB(c)
+		defer db.Close()
+		s := e.store(t, db, nil)
+		if err := s.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		lease, rows := lettersOf(t, s, db, 2, 60)
+		ses, err := s.LaneSession(t.Context(), "settle")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ses.Close()
+		if texts := c.since(func() { later(t, ses, lease, outbox.SettleAccepted, rows[:40]) }); len(texts) != 4 {
+			t.Errorf("settling 40 rows to be counted cost %d statements, want begin, two, commit: %q", len(texts), texts)
+		}
+		if texts := c.since(func() {
+			if _, err := s.Confirmed(t.Context(), []outbox.Lane{1, 2, 3}); err != nil {
+				t.Error(err)
+			}
+		}); len(texts) > 3 || e.single && len(texts) != 1 {
+			t.Errorf("confirming cost %d statements, want one in a read: %q", len(texts), texts)
+		}
+	})
+}
+
+// TestPostgresPlansOfDeadLetters: counting and granting look letters up by lane
+// and key, however many there are.
+func TestPostgresPlansOfDeadLetters(t *testing.T) {
+	t.Parallel()
+	s, db, _ := engines[0].migrated(t, nil)
+	lease, rows := lettersOf(t, s, db, 1, 60)
+	exec(t, db, `UPDATE postrider_dead SET body = NULL`)
+	cols := "key_hash, died_at, created_at, lane, transport, message_type, destination, ordering_key, reason"
+	exec(t, db, `INSERT INTO postrider_dead (pos, id, `+cols+`)
+SELECT -n, gen_random_uuid(), `+strings.Replace(strings.Replace(cols, "key_hash", "key_hash + n % 7", 1), "lane", "1 + n % 16", 1)+`
+  FROM postrider_dead, generate_series(1, 20000) n`)
+	hash := outbox.KeyHash([]byte("k"))
+	count := []any{fmt.Sprintf("{%d,%d}", lease.Lane, lease.Lane), fmt.Sprintf("{%d,%d}", hash, hash), "{k,k}",
+		fmt.Sprintf("{0,%d}", rows[0].Pos), fmt.Sprintf("{%d,%d}", rows[0].Pos, rows[1].Pos), "{2,1}"}
+	for _, when := range []string{"never analyzed", "analyzed"} {
+		if when == "analyzed" {
+			exec(t, db, "VACUUM ANALYZE postrider_dead")
+		}
+		c, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessionSettings(t, c, false)
+		for name, args := range map[string][]any{"CountLater": count, "Leases": {lease.Owner.String()}} {
+			text := plan(t, c, "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF)", statement(t, "postgres", name), args...)
+			m := regexp.MustCompile(`Scan using postrider_dead_key on postrider_dead d \(actual rows=([01]) loops=(\d+)\)`).FindStringSubmatch(text)
+			if m == nil || strings.Contains(text, "Removed by Filter") {
+				t.Errorf("%s, %s: letters are not found one by one:\n%s", name, when, text)
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
