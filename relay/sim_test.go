@@ -73,6 +73,7 @@ type sim struct {
 	messages  map[outbox.ID]*simMessage
 	arrived   []*simMessage // at the broker, in order
 	epochs    map[outbox.Lane]int64
+	parkings  map[string]*parking // by operators, while they last
 }
 
 // simPlan is what a seed chooses.
@@ -98,7 +99,7 @@ type simMessage struct {
 	sent, got          int // handed to the wire; arrived and taken
 	counted            int // outcomes that may spend an attempt
 	died               bool
-	due                time.Time
+	due, retry         time.Time
 	refusals, unknowns int
 }
 
@@ -177,6 +178,7 @@ type simRelay struct {
 	name    int
 	e       *engine
 	loops   []*simLoop
+	rules   simRules
 	dead    bool
 	stopped bool      // the loops that read and send are over
 	until   time.Time // paused until then
@@ -202,7 +204,7 @@ func (simTransport) Send(context.Context, []*transport.Delivery) {}
 func (t simTransport) PipelinesKeys() bool                       { return t.pipelined }
 
 func (s *sim) newRelay() *simRelay {
-	r := &simRelay{s: s, name: len(s.relays) + 1}
+	r := &simRelay{s: s, name: len(s.relays) + 1, rules: simRules{accepted: map[*simMessage]bool{}, start: map[outbox.Lane]int{}}}
 	attempts := s.plan.attempts
 	if attempts == 0 {
 		attempts = -1
@@ -332,6 +334,7 @@ func (s *sim) call(r *simRelay, purpose string, c *call, then func(error)) {
 		before, behind = s.cut || s.chance(s.plan.faults), s.chance(s.plan.faults)
 	}
 	var err error
+	seen := s.newCall(r)
 	finish := func() {}
 	finish = func() {
 		if !r.alive(finish) {
@@ -339,8 +342,10 @@ func (s *sim) call(r *simRelay, purpose string, c *call, then func(error)) {
 		}
 		if r.e.answered(purpose, err) {
 			s.seen["call lost"]++
+			seen.lost()
 		}
 		c.end(err)
+		seen.over(err)
 		then(err)
 	}
 	if to > c.timeout {
@@ -357,7 +362,7 @@ func (s *sim) call(r *simRelay, purpose string, c *call, then func(error)) {
 			s.after(back, finish)
 			return
 		}
-		err = c.do(context.Background(), simStore{s.mem, s})
+		err = c.do(context.Background(), simStore{s.mem, s, seen})
 		if behind {
 			s.seen["answer lost"]++
 			err = errSim
@@ -372,11 +377,18 @@ func (s *sim) call(r *simRelay, purpose string, c *call, then func(error)) {
 // simStore checks what relays ask of the store.
 type simStore struct {
 	*storetest.Mem
-	s *sim
+	s    *sim
+	call *simCall
+}
+
+func (st simStore) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneRow) (int, error) {
+	st.call.read(reads)
+	return st.Mem.ReadLanes(ctx, reads, dst)
 }
 
 func (st simStore) AcquireLanes(ctx context.Context, r outbox.LaneRequest) (outbox.LaneGrant, error) {
 	g, err := st.Mem.AcquireLanes(ctx, r)
+	st.call.renewed = err == nil
 	for _, l := range g.Leases {
 		if l.Epoch < st.s.epochs[l.Lane] {
 			st.s.breaks("epoch", "lane %d was granted under epoch %d after %d", l.Lane, l.Epoch, st.s.epochs[l.Lane])
@@ -393,6 +405,7 @@ func (st simStore) SettleLanes(ctx context.Context, r outbox.SettleRequest) ([]o
 			continue
 		}
 		m := st.s.messages[t.ID]
+		m.settledAs(t)
 		if t.Epoch < st.s.epochs[t.Lane] {
 			st.s.breaks("fence", "%v was settled under epoch %d, the lane has %d", m, t.Epoch, st.s.epochs[t.Lane])
 		}
@@ -419,6 +432,7 @@ func (r *simRelay) sender(rt *route) {
 			l.sleep(w, false)
 			return
 		}
+		s.handOut(r, b)
 		s.send(r, b)
 		l.step()
 	}
@@ -470,6 +484,7 @@ func (s *sim) send(r *simRelay, b *batch) {
 func (s *sim) wire(r *simRelay, b *batch, d *transport.Delivery, failed, closed func()) {
 	m := s.messages[d.Record.ID]
 	m.sent++
+	s.begin(r, d, m)
 	spend := func() { m.counted++ }
 	if solo := r.e.core.solo; solo != nil && solo.sent == d {
 		spend = func() {} // committed before the send; its outcome adds none
@@ -548,6 +563,9 @@ func (s *sim) wire(r *simRelay, b *batch, d *transport.Delivery, failed, closed 
 			o = transport.Unknown // the context ended first
 		}
 		d.Report(o, nil)
+		if o == transport.Accepted {
+			r.rules.accepted[m] = true
+		}
 		closed()
 	}
 	if wait := b.window.left(); answer > wait && wait > 0 {

@@ -132,6 +132,11 @@ func (s *sim) disturb() {
 		case x < 0.4:
 			s.stop(r, func() { s.after(s.ms(300), func() { s.newRelay() }) })
 		case x < 0.55:
+			for _, o := range live {
+				if o.e.core.sends() > 0 {
+					r = o // in the middle of a batch
+				}
+			}
 			d := s.ms(5000)
 			r.until = time.Now().Add(d)
 			s.note("relay %d is paused for %v", r.name, d)
@@ -148,15 +153,7 @@ func (s *sim) disturb() {
 			r.hang = time.Now().Add(s.ms(3000))
 			s.note("relay %d's way to the store is slow", r.name)
 		case x < 0.95:
-			key := fmt.Appendf(nil, "k%d", s.intn(s.plan.keys))
-			if _, err := s.mem.ParkKey(context.Background(), outbox.ParkedKey{Route: "default", Key: key, By: "op", Why: "sim"}); err != nil {
-				s.breaks("park", "%v", err)
-			}
-			s.note("%s is parked", key)
-			s.after(s.ms(4000), func() {
-				_, _ = s.mem.UnparkKey(context.Background(), "default", key, "op")
-				s.note("%s is unparked", key)
-			})
+			s.park(fmt.Sprint("k", s.intn(s.plan.keys)))
 		}
 	}
 	s.after(s.ms(2500), s.disturb)
@@ -173,7 +170,7 @@ func (s *sim) operate() int {
 	for _, k := range keys {
 		if string(k.Key) != "killer" {
 			left++
-			_, _ = s.mem.UnparkKey(ctx, k.Route, k.Key, "op")
+			s.unpark(string(k.Key))
 		}
 	}
 	dead := make([]outbox.DeadLetter, 64)
@@ -188,7 +185,10 @@ func (s *sim) operate() int {
 			continue
 		}
 		left++
-		m.counted = 0
+		m.counted, m.retry = 0, time.Time{}
+		for _, r := range s.relays {
+			delete(r.rules.accepted, m)
+		}
 		if _, err := s.mem.ReplayDead(ctx, "op", d.Record.ID); err != nil {
 			s.breaks("operate", "%v", err)
 		}
@@ -201,7 +201,7 @@ func (s *sim) operate() int {
 func simulate(seed uint64) *sim {
 	s := &sim{
 		rng: rand.New(rand.NewPCG(seed, 7)), start: time.Now(), seen: map[string]int{},
-		locked: map[int]bool{}, messages: map[outbox.ID]*simMessage{}, epochs: map[outbox.Lane]int64{},
+		locked: map[int]bool{}, messages: map[outbox.ID]*simMessage{}, epochs: map[outbox.Lane]int64{}, parkings: map[string]*parking{},
 	}
 	p := &s.plan
 	p.keys, p.relays, p.producers, p.orders = 1+s.intn(8), 1+s.intn(3), 1+s.intn(4), 10+s.intn(20)
@@ -352,7 +352,7 @@ func (s *sim) judge() {
 // mustSee are the transitions that a run of many seeds has to meet.
 var mustSee = append([]string{
 	"answer lost", "answer of the broker lost", "call lost", "clean stop", "duplicate", "kill", "kill with sends in flight",
-	"killed by a message", "pause", "refused", "replay", "shed tail",
+	"killed by a message", "parking confirmed", "pause", "refused", "replay", "shed tail",
 }, eventNames[:]...)
 
 func TestSimulation(t *testing.T) {
@@ -368,25 +368,24 @@ func TestSimulation(t *testing.T) {
 				for i := w; i < *simSeeds && !over.Load(); i += workers {
 					seed := *simFirst + uint64(i)
 					met := *simUntil == ""
-					synctest.Test(t, func(t *testing.T) {
-						s := simulate(seed)
-						if *simTrace || len(s.broken) > 0 && *simUntil == "" {
-							for _, line := range s.log {
-								t.Log(line)
-							}
+					var s *sim
+					synctest.Test(t, func(*testing.T) { s = simulate(seed) })
+					if *simTrace || len(s.broken) > 0 && *simUntil == "" {
+						for _, line := range s.log {
+							t.Log(line)
 						}
-						for _, b := range s.broken {
-							t.Errorf("seed %d: %s", seed, b)
-							met = met || strings.HasPrefix(b, *simUntil+":")
-						}
-						mu.Lock()
-						for k, n := range s.seen {
-							total[k] += n
-						}
-						total["events"] += s.events
-						total["messages"] += len(s.messages)
-						mu.Unlock()
-					})
+					}
+					for _, b := range s.broken {
+						t.Errorf("seed %d: %s", seed, b)
+						met = met || strings.HasPrefix(b, *simUntil+":")
+					}
+					mu.Lock()
+					for k, n := range s.seen {
+						total[k] += n
+					}
+					total["events"] += s.events
+					total["messages"] += len(s.messages)
+					mu.Unlock()
 					if t.Failed() && met {
 						over.Store(true)
 						t.Fatalf("replay with -run 'TestSimulation$' -sim.first=%d -sim.seeds=1", seed)
