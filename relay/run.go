@@ -103,7 +103,10 @@ func (r *Relay) checkRoutes(ctx context.Context) error {
 	}
 	state := storeState{hook: r.opt.Hooks.Store}
 	for n := 0; ; n++ {
-		routes, err := router.Routes(ctx)
+		// A connection whose other end has vanished never answers.
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		routes, err := router.Routes(call)
+		cancel()
 		if ctx.Err() != nil {
 			return nil
 		}
