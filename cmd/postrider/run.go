@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -61,11 +62,15 @@ func (*runCmd) Run(p *program) error {
 			return err
 		}
 	}
-	if err := st.Check(p.ctx); err != nil {
+	// A connection whose other end has vanished never answers: to fail lets
+	// whoever started the program try again.
+	check, cancel := context.WithTimeout(p.ctx, 15*time.Second)
+	defer cancel()
+	if err := st.Check(check); err != nil {
 		return err
 	}
 	if len(s.routes) == 0 {
-		routes, err := st.Routes(p.ctx)
+		routes, err := st.Routes(check)
 		if err != nil {
 			return err
 		}
