@@ -78,6 +78,7 @@ func TestBadInput(t *testing.T) {
 		{"truth", []string{"POSTRIDER_MIGRATE=perhaps"}, run(), 2, []string{"POSTRIDER_MIGRATE", "perhaps", "true or false"}},
 		{"log format", nil, run("--log-format=xml"), 2, []string{"xml", "text or json"}},
 		{"log level", nil, run("--log-level=loud"), 2, []string{"loud", "debug, info"}},
+		{"poison policy", []string{"POSTRIDER_POISON=drop"}, run(), 2, []string{"poison", "drop", "dead-letter or park"}},
 		{"route counts", nil, run("--routes=mail:4"), 2, []string{"mail:4", "NAME:ORDERED:UNORDERED"}},
 		{"route without name", nil, run("--routes=a,,b"), 2, []string{"without a name"}},
 		{"route twice", nil, run("--routes=a,a"), 2, []string{`"a" twice`}},

@@ -360,17 +360,19 @@ func (c *deadRetryCmd) Run(p *program) error {
 		} else {
 			o.print("no later message of the same keys is out")
 		}
-		if err := o.confirm(lanes); err != nil {
-			return err
-		}
-		if o.wait > 0 {
+		if err = o.confirm(lanes); err == nil && o.wait > 0 {
 			o.print("confirmed: the relays of their lanes know, or none holds them and the next one will")
 		}
 	}
 	if n := len(total.Conflicts); n > 0 {
-		return fmt.Errorf("%s not retried, as another message under the same id is pending: %s; retry when it has gone out, or discard", plural(int64(n), "was", "were"), some(total.Conflicts))
+		conflict := fmt.Errorf("%s not retried, as another message under the same id is pending: %s; retry when it has gone out, or discard", plural(int64(n), "was", "were"), some(total.Conflicts))
+		if err != nil {
+			// Its exit status would hide that some were not retried.
+			return fmt.Errorf("%w; of the others: %v", conflict, err)
+		}
+		return conflict
 	}
-	return nil
+	return err
 }
 
 func some(ids []outbox.ID) string {

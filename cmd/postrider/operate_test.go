@@ -284,7 +284,7 @@ func TestParkAndUnpark(t *testing.T) {
 func TestConfirmation(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, "default")
-	_, _ = b.owner(time.Minute)
+	b.owner(time.Minute)
 	got := b.run(exitUnconfirmed, "park", "--key=a", "--wait=50ms", "--by=ann")
 	b.shows(got.stdout, `parked key "a"`)
 	b.shows(got.err, "done, but not confirmed", "50ms", "--wait")

@@ -29,6 +29,9 @@ func (*runCmd) Run(p *program) error {
 	if err != nil {
 		return err
 	}
+	if _, err := s.policy(); err != nil {
+		return err
+	}
 	if s.db == "" {
 		return notSet("db")
 	}
@@ -96,14 +99,29 @@ func routeNames(routes []outbox.Route) (names []string) {
 	return names
 }
 
+// policy is the setting poison.
+func (s *settings) policy() (relay.Poison, error) {
+	switch s.poison {
+	case "", "dead-letter":
+		return relay.DeadLetter, nil
+	case "park":
+		return relay.ParkKey, nil
+	}
+	return 0, usagef("poison is %q: use dead-letter or park", s.poison)
+}
+
 func (s *settings) relay(st *app.Store, broker *app.NATS, routes []string, log *slog.Logger) (*relay.Relay, error) {
+	poison, err := s.policy()
+	if err != nil {
+		return nil, err
+	}
 	transports := map[string]transport.Transport{}
 	for _, name := range routes {
 		transports[name] = broker
 	}
 	return relay.New(st, transports, &relay.Options{
 		TTL: s.ttl, PollMin: min(s.poll, 5*time.Millisecond), PollMax: s.poll, Batch: s.batch, InFlight: s.inFlight,
-		MaxAttempts: s.maxAttempts, BackoffMin: s.backoffMin, BackoffMax: s.backoffMax,
+		MaxAttempts: s.maxAttempts, Poison: poison, BackoffMin: s.backoffMin, BackoffMax: s.backoffMax,
 		Grace: s.grace, RequireOrder: s.requireOrder, Hooks: hooks(log),
 	})
 }
