@@ -53,12 +53,12 @@ func seeded(t *testing.T) uint64 {
 
 func proving() bool { return os.Getenv("POSTRIDER_PROVE") == "1" }
 
-// TestChaos lets everything go wrong at once, for 45 s, or ten minutes with
+// TestChaos lets everything go wrong at once, for 40 s, or ten minutes with
 // POSTRIDER_PROVE=1. When the faults are over nothing may be lost, made up,
 // dead, left or out of its key's order, and the relays stop cleanly.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	length := 45 * time.Second
+	length := 40 * time.Second
 	if proving() {
 		length = 10 * time.Minute
 		if end, ok := t.Deadline(); ok && time.Until(end) < length+3*patience {
@@ -75,7 +75,7 @@ func TestChaos(t *testing.T) {
 
 	c := newChaos(t)
 	ctx, endOrders := context.WithCancel(t.Context())
-	produced := c.produce(ctx, 8, 40, 25*time.Millisecond)
+	produced := c.produce(ctx, 10, 40, 15*time.Millisecond)
 	for i, s := range c.relays {
 		if s.current(patience) == nil {
 			t.Fatalf("relay %d does not start", i)

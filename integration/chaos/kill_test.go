@@ -157,7 +157,7 @@ func TestKiller(t *testing.T) {
 				if i%keys == keys-1 {
 					key = ""
 				}
-				g.must(g.place(t.Context(), key, 0, 0, true))
+				g.must(g.place(t.Context(), placing{key: key, orders: 1}))
 			}
 			policy := map[bool]string{true: "park"}[park]
 			deaths := g.dying(2, policy, db, nats, func() bool {
