@@ -30,7 +30,8 @@ type core struct {
 	suspects []item // rows to be sent alone, see solo.go
 	solo     *row   // the one that is
 	twice    twice
-	seen     events // what happened so far
+	seen     events             // what happened so far
+	taken    []outbox.LaneLease // lanes of dead owners, for the hook
 
 	// hold stops new sends after a lost store connection, until a renewal that
 	// began later has succeeded: a row that another owner may have sent must
@@ -83,6 +84,7 @@ func (c *core) grant(leases []outbox.LaneLease, w *window) (lost []*lane) {
 		named[ls.Lane] = true
 		l := c.lanes[ls.Lane]
 		if l != nil && l.lease.Epoch == ls.Epoch {
+			l.lease.Dead = l.lease.Dead || ls.Dead
 			if l.lease.Config != ls.Config {
 				l.lease.Config = ls.Config
 				l.fresh = true
@@ -101,6 +103,7 @@ func (c *core) grant(leases []outbox.LaneLease, w *window) (lost []*lane) {
 			// Its owner died, unless that was an earlier window of ours.
 			l.suspect = ls.TriedTo
 			c.seen[evTakeover]++
+			c.taken = append(c.taken, ls)
 		}
 		c.lanes[ls.Lane] = l
 		c.list = append(c.list, l)
@@ -178,8 +181,17 @@ func (c *core) restart() {
 	}
 }
 
+// room tells whether the route's buffer takes more rows: it is full when less
+// than an eighth is left, and then until a quarter is free, so that reads stay
+// large.
 func (c *core) room(rt *route) bool {
-	return rt.rows < c.opt.BufferRows && rt.bytes < c.opt.BufferBytes
+	part := 8
+	if rt.full {
+		part = 4
+	}
+	rows, bytes := c.opt.BufferRows-c.opt.BufferRows/part, c.opt.BufferBytes-c.opt.BufferBytes/part
+	rt.full = rt.rows >= rows || rt.bytes >= bytes
+	return !rt.full
 }
 
 // planRead names the lanes to read above their cursors: all of them, or only

@@ -156,6 +156,7 @@ type route struct {
 	rows    int // in memory
 	bytes   int // their size
 	average int // moving average of a row's size
+	full    bool
 
 	down     bool // the broker was lost: nothing is read, one message tries
 	failures int

@@ -117,10 +117,16 @@ func (l *leaser) renewCall(w *window, started time.Time) *call {
 					e.core.hold = false
 				}
 			}
-			held := e.held()
+			held, taken := e.held(), e.core.taken
+			e.core.taken = nil
 			e.mu.Unlock()
 			e.leasesLost(lost, reason)
 			l.tell(held)
+			if hook := e.opt.Hooks.TakenOver; hook != nil {
+				for _, ls := range taken {
+					hook(ls)
+				}
+			}
 			e.read.signal()
 			e.sweep.signal()
 			e.settle.signal()

@@ -72,14 +72,26 @@ type Hooks struct {
 	Lanes func(held []outbox.LaneLease)
 	// Attempt is called once per outcome of a send.
 	Attempt func(a Attempt)
-	// Dead is called when a message has become a dead letter.
-	Dead func(id outbox.ID, reason string)
+	// Dead is called when a message has become a dead letter: it was refused
+	// for good, or its attempts are spent.
+	Dead func(route string, id outbox.ID, reason string)
+	// Parked is called when a message has parked its key.
+	Parked func(route string, key []byte, id outbox.ID, reason string)
+	// TakenOver is called for a lane whose owner's lease ran out.
+	TakenOver func(lease outbox.LaneLease)
+	// Fenced is called when the store refused an outcome because the lane has
+	// another owner: this relay was too late, and the message is sent again.
+	Fenced func(route string, id outbox.ID)
 	// LeaseLost is called when a lane is given up because its lease ended or
 	// was taken.
 	LeaseLost func(lease outbox.LaneLease, reason string)
 	// Exhausted is called when a message has spent its attempts over a store
-	// that has no dead letters: it is tried for ever, at the slowest pace.
-	Exhausted func(id outbox.ID, attempts int)
+	// without lanes, and so without dead letters: it is tried for ever, at the
+	// slowest pace.
+	Exhausted func(route string, id outbox.ID, attempts int)
+	// ClaimLost is called over a store without lanes when a row's claim ran out
+	// before its outcome was written.
+	ClaimLost func(route string, id outbox.ID)
 	// Trouble is called for what should not happen and does no harm: a panic in
 	// a transport, a settle that the database refuses.
 	Trouble func(err error)

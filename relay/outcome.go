@@ -22,7 +22,9 @@ func (c *core) report(r *row, o transport.Outcome, err error, now time.Time) {
 		rt.accepted++
 		rt.down, rt.failures = false, 0
 		r.state = rowAccepted
-		c.outbox = append(c.outbox, &outcome{c.settlement(r, outbox.SettleAccepted), r})
+		o := &outcome{c.settlement(r, outbox.SettleAccepted), r}
+		o.Later = r.key != nil && r.lane.lease.Dead
+		c.outbox = append(c.outbox, o)
 		if r.lane.lost.Load() {
 			c.orphans[r.Record.ID] = true
 		}
@@ -238,6 +240,9 @@ func (c *core) settled(o *outcome, res outbox.SettleResult, now time.Time) (fenc
 		return false
 	}
 	k.flight--
+	if o.Outcome == outbox.SettleDead {
+		l.lease.Dead = true
+	}
 	if o.Outcome == outbox.SettlePark {
 		c.park(l, k.bytes)
 		return false

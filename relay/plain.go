@@ -305,10 +305,7 @@ func (p *plain) settle(ctx context.Context, c *claimed) error {
 	}
 	counts := p.note(c, o, cause)
 	if o == transport.Accepted {
-		return p.call(func() error {
-			_, err := p.store.Complete(ctx, c.claim, p.now())
-			return err
-		})
+		return p.write(c, func() (bool, error) { return p.store.Complete(ctx, c.claim, p.now()) })
 	}
 	if !counts {
 		rel, ok := p.store.(outbox.Releaser)
@@ -329,14 +326,23 @@ func (p *plain) settle(ctx context.Context, c *claimed) error {
 	if o == transport.Permanent || p.opt.MaxAttempts > 0 && attempts+1 >= p.opt.MaxAttempts {
 		wait = p.opt.BackoffMax
 		if hook := p.opt.Hooks.Exhausted; hook != nil {
-			hook(c.rec.ID, attempts+1)
+			hook(c.rec.Transport, c.rec.ID, attempts+1)
 		}
 	}
-	return p.call(func() error {
+	return p.write(c, func() (bool, error) {
 		now := p.now()
-		_, err := p.store.RecordFailure(ctx, c.claim, now, outbox.Failure{Reason: outbox.CleanReason(reason), RetryAt: now.Add(wait)})
-		return err
+		return p.store.RecordFailure(ctx, c.claim, now, outbox.Failure{Reason: outbox.CleanReason(reason), RetryAt: now.Add(wait)})
 	})
+}
+
+// write writes an outcome and tells when its claim was gone.
+func (p *plain) write(c *claimed, f func() (bool, error)) error {
+	var held bool
+	err := p.call(func() (err error) { held, err = f(); return err })
+	if hook := p.opt.Hooks.ClaimLost; err == nil && !held && hook != nil {
+		hook(c.rec.Transport, c.rec.ID)
+	}
+	return err
 }
 
 // note keeps the route's state and tells whether the outcome spends an attempt.

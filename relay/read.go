@@ -60,7 +60,7 @@ func (r *reader) lanesCall(lanes []*lane, limit int, all bool) *call {
 	}
 	return e.readCall(reads, limit, func(parts [][]outbox.LaneRow) {
 		now := e.now()
-		got, full := false, false
+		got, fresh, full := false, false, false // fresh: from lanes without a backlog
 		high := int64(0)
 		for i, l := range lanes {
 			if l.closed() || l.cursor != reads[i].After {
@@ -70,11 +70,11 @@ func (r *reader) lanesCall(lanes []*lane, limit int, all bool) *call {
 			for j := range rows {
 				e.core.admit(l, &rows[j], now)
 			}
-			l.more = len(rows) == limit
 			if n := len(rows); n > 0 {
 				l.cursor = rows[n-1].Pos
-				got = true
+				got, fresh = true, fresh || !l.more
 			}
+			l.more = len(rows) == limit
 			if !l.more {
 				e.core.seenAll(l)
 			}
@@ -84,7 +84,7 @@ func (r *reader) lanesCall(lanes []*lane, limit int, all bool) *call {
 		e.trail.add(time.Now(), high)
 		r.short = got && !full
 		switch {
-		case got:
+		case fresh || r.short:
 			r.poll = e.opt.PollMin
 		case all:
 			r.poll = min(r.poll*2, e.opt.PollMax)

@@ -240,7 +240,7 @@ func TestFailureEndsAmongTheDead(t *testing.T) {
 				}})
 				g.commit(g.record("k"), g.record("k"), g.record(""), g.record(""))
 				var mu sync.Mutex
-				_, stop := g.start(g.mem, &relay.Options{MaxAttempts: 3, Hooks: relay.Hooks{Dead: func(id outbox.ID, reason string) {
+				_, stop := g.start(g.mem, &relay.Options{MaxAttempts: 3, Hooks: relay.Hooks{Dead: func(_ string, _ outbox.ID, reason string) {
 					mu.Lock()
 					died = append(died, reason)
 					mu.Unlock()

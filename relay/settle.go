@@ -106,18 +106,33 @@ func (s *settler) written(batch []*outcome, results []outbox.SettleResult, marke
 	drained := e.core.drained()
 	e.kickSenders()
 	e.mu.Unlock()
-	if hook := e.opt.Hooks.Dead; hook != nil {
-		for i, o := range batch {
-			if o.Outcome == outbox.SettleDead && results[i] == outbox.Settled {
-				hook(o.ID, o.Reason)
-			}
-		}
+	for i, o := range batch {
+		e.opt.Hooks.settled(o, results[i])
 	}
 	e.leasesLost(lost, "an outcome was fenced")
 	if drained || len(lost) > 0 {
 		e.lease.signal()
 	}
 	e.read.signal() // there is room, and keys may be due
+}
+
+func (h *Hooks) settled(o *outcome, res outbox.SettleResult) {
+	route, keyed := o.row.lane.route.name, o.row.key != nil
+	switch {
+	case res == outbox.Fenced:
+		if h.Fenced != nil {
+			h.Fenced(route, o.ID)
+		}
+	case res != outbox.Settled:
+	case o.Outcome == outbox.SettlePark && keyed:
+		if h.Parked != nil {
+			h.Parked(route, o.row.key.bytes, o.ID, o.Reason)
+		}
+	case o.Outcome == outbox.SettleDead || o.Outcome == outbox.SettlePark:
+		if h.Dead != nil {
+			h.Dead(route, o.ID, o.Reason)
+		}
+	}
 }
 
 // marks lists the lanes whose tried_to is to be raised; urgent: something waits

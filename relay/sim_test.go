@@ -214,7 +214,7 @@ func (s *sim) newRelay() *simRelay {
 		BufferRows: 64 + s.intn(100), MaxAttempts: attempts, Poison: s.plan.poison,
 		BackoffMin: 5 * time.Millisecond, BackoffMax: 2 * time.Second, Grace: time.Second,
 		Hooks: Hooks{
-			Dead: func(id outbox.ID, reason string) {
+			Dead: func(_ string, id outbox.ID, reason string) {
 				s.messages[id].died = true
 				s.note("%v is dead: %s", s.messages[id], reason)
 			},

@@ -16,6 +16,7 @@ type window struct {
 	owner  outbox.ID
 	start  time.Time    // carries the monotonic clock
 	until  atomic.Int64 // trusted until, in nanoseconds after start; 0 = no renewal yet
+	wall   atomic.Int64 // the same on the wall clock, in Unix nanoseconds
 	ended  atomic.Bool
 	ctx    context.Context // ends with the window; sends run under it
 	cancel context.CancelFunc
@@ -31,7 +32,16 @@ func newWindow() *window {
 
 // live is asked immediately before bytes go out.
 func (w *window) live() bool {
-	return !w.ended.Load() && int64(time.Since(w.start)) < w.until.Load()
+	now := time.Now()
+	return !w.ended.Load() && w.trusted(now.Sub(w.start), now.UnixNano())
+}
+
+// trusted judges by both clocks. The monotonic one may stand still while a
+// machine is suspended, and the relay would wake up with a lease that another
+// has taken; the wall clock may be set back. A wall clock set forward only ends
+// the window early.
+func (w *window) trusted(since time.Duration, wall int64) bool {
+	return int64(since) < w.until.Load() && wall < w.wall.Load()
 }
 
 // over tells whether the window was once trusted and is not any more.
@@ -45,6 +55,7 @@ func (w *window) extend(t time.Time, ended func()) bool {
 		return false
 	}
 	w.until.Store(max(w.until.Load(), int64(t.Sub(w.start))))
+	w.wall.Store(t.UnixNano())
 	if w.timer != nil {
 		w.timer.Reset(w.left())
 		return w.live()

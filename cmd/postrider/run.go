@@ -161,14 +161,23 @@ func hooks(log *slog.Logger) relay.Hooks {
 					"outcome", a.Outcome, "attempts", a.Record.Attempts, "error", a.Err)
 			}
 		},
-		Dead: func(id outbox.ID, reason string) {
-			log.Error("message is a dead letter", "id", id, "reason", reason)
+		Dead: func(route string, id outbox.ID, reason string) {
+			log.Error("message is a dead letter", "id", id, "route", route, "reason", reason)
+		},
+		Parked: func(route string, _ []byte, id outbox.ID, reason string) {
+			log.Error("message has parked its key", "id", id, "route", route, "reason", reason)
+		},
+		TakenOver: func(l outbox.LaneLease) {
+			log.Warn("lane taken over from a relay whose lease ran out", "lane", l.Lane, "route", l.Route, "epoch", l.Epoch)
+		},
+		Fenced: func(route string, id outbox.ID) {
+			log.Warn("outcome came too late, the message is sent again", "id", id, "route", route)
 		},
 		LeaseLost: func(l outbox.LaneLease, reason string) {
 			log.Warn("lane lost", "lane", l.Lane, "route", l.Route, "reason", reason)
 		},
-		Exhausted: func(id outbox.ID, attempts int) {
-			log.Warn("attempts spent, goes on slowly", "id", id, "attempts", attempts)
+		Exhausted: func(route string, id outbox.ID, attempts int) {
+			log.Warn("attempts spent, goes on slowly", "id", id, "route", route, "attempts", attempts)
 		},
 		Trouble: func(err error) { log.Error("relay trouble", "error", err) },
 	}

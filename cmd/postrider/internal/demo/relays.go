@@ -55,7 +55,7 @@ func runRelay(ctx context.Context, spec relaySpec, log io.Writer, wake func(func
 			Store: func(err error) { say("store: %v", err) },
 			Route: func(route string, err error) { say("route %s: %v", route, err) },
 			Lanes: func(held []outbox.LaneLease) { say("holds %d lanes", len(held)) },
-			Dead:  func(id outbox.ID, reason string) { say("gave up %s: %s", id, reason) },
+			Dead:  func(_ string, id outbox.ID, reason string) { say("gave up %s: %s", id, reason) },
 			LeaseLost: func(l outbox.LaneLease, reason string) {
 				say("lost lane %d at epoch %d: %s", l.Lane, l.Epoch, reason)
 			},

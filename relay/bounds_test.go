@@ -1,0 +1,252 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/storetest"
+	"github.com/postrider/postrider/transport"
+)
+
+// answer is a transport that gives every message the same outcome, after a
+// while.
+type answer struct {
+	outcome func(*transport.Delivery) transport.Outcome
+	after   time.Duration
+	sends   atomic.Int64
+}
+
+func (a *answer) Send(ctx context.Context, ds []*transport.Delivery) {
+	a.sends.Add(1)
+	if a.after > 0 {
+		t := time.NewTimer(a.after)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	for _, d := range ds {
+		if d.Begin() == nil {
+			d.Report(a.outcome(d), nil)
+		}
+	}
+}
+
+func always(o transport.Outcome) func(*transport.Delivery) transport.Outcome {
+	return func(*transport.Delivery) transport.Outcome { return o }
+}
+
+func fill(t *testing.T, mem *storetest.Mem, rows, keys int) {
+	t.Helper()
+	for at := 0; at < rows; at += 1000 {
+		tx := mem.Begin()
+		var recs []outbox.Record
+		for i := at; i < min(at+1000, rows); i++ {
+			r := outbox.Record{ID: outbox.NewID(), Transport: "default", Type: "t.v1", CreatedAt: time.Now(),
+				Message: outbox.Message{Destination: "d", Body: make([]byte, 100), Event: outbox.Event{Source: "/t"}}}
+			if keys > 0 {
+				r.Message.Key = fmt.Append(nil, "k", i%keys)
+			}
+			recs = append(recs, r)
+		}
+		if err := mem.Enlist(context.Background(), tx, recs...); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// engineOver runs an engine until the test ends or stop is called.
+func engineOver(t *testing.T, ls outbox.LaneStore, tr transport.Transport, opts *Options) (e *engine, stop func()) {
+	t.Helper()
+	o := opts.withDefaults()
+	if err := o.validate(); err != nil {
+		t.Fatal(err)
+	}
+	e = newEngine(o, ls, map[string]transport.Transport{"default": tr})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- e.run(ctx) }()
+	return e, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (e *engine) memory() (rows, bytes, remembered, keys int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, rt := range e.core.routes {
+		rows, bytes = rows+rt.rows, bytes+rt.bytes
+	}
+	for _, l := range e.core.list {
+		remembered += len(l.rows)
+		keys += len(l.keys)
+	}
+	return rows, bytes, remembered, keys
+}
+
+// A blocked key costs its state, not its rows.
+func TestBlockedKeysHoldNoRows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const keys, each = 4000, 10
+		mem := storetest.NewMem(nil)
+		fill(t, mem, keys*each, keys)
+		e, stop := engineOver(t, mem, &answer{outcome: always(transport.Refused)},
+			&Options{MaxAttempts: -1, BackoffMin: 12 * time.Hour, BackoffMax: 24 * time.Hour})
+		time.Sleep(5 * time.Minute)
+		rows, bytes, remembered, blocked := e.memory()
+		stop()
+		if blocked < keys*9/10 {
+			t.Fatalf("%d of %d keys are blocked: the test does not show what it should", blocked, keys)
+		}
+		if rows > keys/10 || remembered > keys/10 {
+			t.Errorf("%d rows (%d bytes) and %d remembered ones are in memory beside %d blocked keys", rows, bytes, remembered, blocked)
+		}
+	})
+}
+
+// A broker that takes its time does not grow the relay.
+func TestSlowBrokerDoesNotGrowMemory(t *testing.T) {
+	t.Parallel()
+	for _, keys := range []int{0, 1, 3000} {
+		t.Run(fmt.Sprint("keys", keys), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				mem := storetest.NewMem(nil)
+				fill(t, mem, 30000, keys)
+				opts := &Options{BufferRows: 500, Batch: 50, Grace: -1}
+				e, stop := engineOver(t, mem, &answer{outcome: always(transport.Accepted), after: time.Second}, opts)
+				most, mostBytes := 0, 0
+				for range 100 {
+					time.Sleep(100 * time.Millisecond)
+					rows, bytes, _, _ := e.memory()
+					most, mostBytes = max(most, rows), max(mostBytes, bytes)
+				}
+				stop()
+				// A read may still fit the buffer when it begins and add its rows.
+				if limit := opts.BufferRows + readRows; most > limit || mostBytes > limit*(100+rowOverhead+100) {
+					t.Errorf("%d rows, %d bytes in memory with BufferRows %d", most, mostBytes, opts.BufferRows)
+				}
+			})
+		})
+	}
+}
+
+// counting counts the store calls of a relay's steady loop.
+type counting struct {
+	*storetest.Mem
+	reads, sweeps, settles atomic.Int64
+}
+
+func (c *counting) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneRow) (int, error) {
+	if reads[0].UpTo > 0 {
+		c.sweeps.Add(1)
+	} else {
+		c.reads.Add(1)
+	}
+	return c.Mem.ReadLanes(ctx, reads, dst)
+}
+
+func (c *counting) SettleLanes(ctx context.Context, r outbox.SettleRequest) ([]outbox.SettleResult, error) {
+	c.settles.Add(1)
+	return c.Mem.SettleLanes(ctx, r)
+}
+
+// The steady loop costs at most one read and one settle per batch.
+func TestOneReadAndOneSettlePerBatch(t *testing.T) {
+	t.Parallel()
+	for _, keys := range []int{0, 5000} {
+		t.Run(fmt.Sprint("keys", keys), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				mem := &counting{Mem: storetest.NewMem(nil)}
+				const rows = 50000
+				fill(t, mem.Mem, rows, keys)
+				tr := &answer{outcome: always(transport.Accepted), after: 5 * time.Millisecond}
+				_, stop := engineOver(t, mem, tr, nil)
+				for {
+					time.Sleep(time.Second)
+					if n, _ := mem.PendingCount(t.Context(), time.Now()); n == 0 {
+						break
+					}
+				}
+				reads, settles, sends := mem.reads.Load(), mem.settles.Load(), tr.sends.Load()
+				stop()
+				t.Logf("%d rows: %d sends, %d reads, %d settles", rows, sends, reads, settles)
+				// Start, taking of lanes and the idle polls of the end aside.
+				if sends < rows/500 || reads > sends+15 || settles > sends+15 {
+					t.Errorf("%d sends took %d reads and %d settles", sends, reads, settles)
+				}
+			})
+		})
+	}
+}
+
+// Trust ends by whichever clock says so first.
+func TestWindowTrustsNeitherClockAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWindow()
+		defer w.end()
+		now := time.Now()
+		if w.live() {
+			t.Fatal("a window without a renewal is live")
+		}
+		if !w.extend(now.Add(time.Second), func() {}) || !w.live() {
+			t.Fatal("a renewed window is not live")
+		}
+		at := now.UnixNano()
+		for _, c := range []struct {
+			name  string
+			since time.Duration
+			wall  int64
+			live  bool
+		}{
+			{"both within", time.Second - 1, at + int64(time.Second) - 1, true},
+			{"monotonic clock over", time.Second, at, false},
+			{"suspended: the monotonic clock stood still", time.Millisecond, at + int64(time.Hour), false},
+			{"wall clock set back", time.Second, at - int64(time.Hour), false},
+		} {
+			if got := w.trusted(c.since, c.wall); got != c.live {
+				t.Errorf("%s: trusted %v, want %v", c.name, got, c.live)
+			}
+		}
+		time.Sleep(time.Second)
+		if w.live() || w.extend(time.Now().Add(time.Hour), func() {}) || w.live() {
+			t.Error("a window that was over was opened again")
+		}
+	})
+}
+
+func TestBackoffSaturates(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 1, 10, 40, 62, 63, 64, 1 << 20} {
+		for range 100 {
+			if d := backoff(time.Millisecond, time.Minute, n); d <= 0 || d > time.Minute {
+				t.Fatalf("backoff after %d failures is %v", n, d)
+			}
+		}
+	}
+	long := 0
+	for range 1000 {
+		if backoff(time.Millisecond, time.Minute, 1<<20) > 30*time.Second {
+			long++
+		}
+	}
+	if long < 400 || long > 600 {
+		t.Errorf("%d of 1000 waits are above half of the cap: that is no full jitter", long)
+	}
+}
