@@ -25,7 +25,7 @@ func (t tallies) add(g *rig, parts []*part) {
 func TestClaims(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine) {
 		sum := tallies{}
-		for _, seed := range e.seeds(3, 150) {
+		for _, seed := range e.seeds(3, 60) {
 			g := newRig(t, e, 3)
 			g.must(g.run(newPlanner(seed, g.rows, true).claims(8, 144), 150*time.Millisecond, seed))
 			parts := g.byRow()
@@ -57,11 +57,11 @@ var (
 func TestLeases(t *testing.T) {
 	always := []string{"claim true", "claim false", "acquire: lane taken", "acquire: lane kept", "acquire: end", "read lanes", "settle failed: fenced", "unanswered"}
 	t.Run("dense", func(t *testing.T) {
-		leases(t, dense, 4, 200, append(always, "fail true", "settle failed: settled", "settle failed: gone", "settle accepted: settled", "promote: rows moved"))
+		leases(t, dense, 4, 100, append(always, "fail true", "settle failed: settled", "settle failed: gone", "settle accepted: settled", "promote: rows moved"))
 	})
-	t.Run("handover", func(t *testing.T) { leases(t, handover, 6, 400, always) })
+	t.Run("handover", func(t *testing.T) { leases(t, handover, 6, 150, always) })
 	t.Run("expiring", func(t *testing.T) {
-		leases(t, expiring, 4, 60, append(always, "settle failed: settled", "acquire: lane taken from an expired owner", "acquire: owner had ended"))
+		leases(t, expiring, 4, 24, append(always, "settle failed: settled", "acquire: lane taken from an expired owner", "acquire: owner had ended"))
 	})
 }
 

@@ -264,7 +264,7 @@ func TestModel(t *testing.T) {
 			c.write(&s)
 			p := &part{name: "lane 1", lane: 1, rows: []place{{lane: 1, keyed: true, pos: 7}}, ops: s.ops}
 			want := map[bool]porcupine.CheckResult{true: porcupine.Ok, false: porcupine.Illegal}[c.valid]
-			if got, info := p.check(checkLimit); got != want {
+			if got, info := p.check(); got != want {
 				t.Errorf("%s, want %s\n%s", got, want, p.report(info))
 			}
 		})
