@@ -151,6 +151,21 @@ func (b *box) settle(reasons map[string]string) {
 	}
 }
 
+// parked returns when a key is parked.
+func (b *box) parked() {
+	for {
+		keys, err := b.st.ParkedKeys(b.t.Context(), nil)
+		if err != nil {
+			b.t.Error(err)
+			return
+		}
+		if len(keys) > 0 {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
 // audit lists who did what, in order.
 func (b *box) audit() (lines []string) {
 	b.t.Helper()
@@ -298,16 +313,7 @@ func TestConfirmation(t *testing.T) {
 	id, _ := b.owner(time.Minute)
 	done := make(chan result, 1)
 	go func() { done <- call(t, nil, "park", "--key=a", b.db) }()
-	for {
-		keys, err := b.st.ParkedKeys(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(keys) == 1 {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	b.parked()
 	select {
 	case got := <-done:
 		t.Fatalf("the command ended before the owner knew: %+v", got)
@@ -332,8 +338,11 @@ func TestConfirmation(t *testing.T) {
 	// An interrupt ends the wait, not the command.
 	b = newBox(t, "default")
 	b.owner(time.Minute)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		b.parked()
+	}()
 	var stdout, stderr strings.Builder
 	if code := Run(ctx, []string{"park", "--key=a", b.db}, &stdout, &stderr, nil); code != exitUnconfirmed || !strings.Contains(stderr.String(), "interrupted") {
 		t.Errorf("interrupted: status %d, %s%s", code, &stdout, &stderr)
