@@ -260,12 +260,8 @@ func TestNormalizeManyExtensions(t *testing.T) {
 		}
 		rec.Message.Event.Extensions = append(rec.Message.Event.Extensions, outbox.Extension{Name: string(name)})
 	}
-	start := time.Now()
 	if err := rec.Normalize(0); err != nil {
 		t.Fatal(err)
-	}
-	if took := time.Since(start); took > 3*time.Second {
-		t.Errorf("100,000 extensions took %v", took)
 	}
 }
 
