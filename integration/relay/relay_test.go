@@ -97,6 +97,12 @@ func (g *rig) record(key, body string) outbox.Record {
 // message, in a transaction that end commits or rolls back.
 func (g *rig) publish(key string) (end func(commit bool) error) {
 	g.t.Helper()
+	return g.publishAt(key, 0)
+}
+
+// publishAt publishes as a producer whose clock is off by skew.
+func (g *rig) publishAt(key string, skew time.Duration) (end func(commit bool) error) {
+	g.t.Helper()
 	ctx := context.Background()
 	tx, err := g.writer.BeginTx(ctx, nil)
 	if err != nil {
@@ -106,7 +112,15 @@ func (g *rig) publish(key string) (end func(commit bool) error) {
 	if err := tx.QueryRowContext(ctx, `INSERT INTO counters (k, n) VALUES ($1, 1) ON CONFLICT (k) DO UPDATE SET n = counters.n + 1 RETURNING n`, key).Scan(&n); err != nil {
 		g.t.Fatal(err)
 	}
-	if err := g.store.Enlist(ctx, tx, g.record(key, fmt.Sprintf("%s/%d", key, n))); err != nil {
+	rec := g.record(key, fmt.Sprintf("%s/%d", key, n))
+	if skew != 0 {
+		rec.CreatedAt = rec.CreatedAt.Add(skew)
+		ms := rec.CreatedAt.UnixMilli() // the time that leads a UUIDv7
+		for i := range 6 {
+			rec.ID[i] = byte(ms >> (40 - 8*i))
+		}
+	}
+	if err := g.store.Enlist(ctx, tx, rec); err != nil {
 		g.t.Fatal(err)
 	}
 	return func(commit bool) error {
@@ -293,6 +307,31 @@ func TestConnectionsCut(t *testing.T) {
 	if len(states) == 0 || !slices.Contains(states, "<nil>") {
 		t.Errorf("D8: store hook saw %q after connections were cut", states)
 	}
+}
+
+// TestClocksTenMinutesApart: two producers whose clocks differ write the same
+// keys in turn, under the keys' row locks; their ids sort the other way round.
+func TestClocksTenMinutesApart(t *testing.T) {
+	t.Parallel()
+	onEngines(t, func(t *testing.T, g *rig) {
+		const each, keys = 150, 3
+		skews := []time.Duration{-5 * time.Minute, 5 * time.Minute}
+		var wg sync.WaitGroup
+		for _, skew := range skews {
+			wg.Go(func() {
+				for i := range each {
+					if err := g.publishAt(fmt.Sprint("k", i%keys), skew)(true); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		_, stop := g.start(nil) // half of it is a backlog, half comes while it runs
+		wg.Wait()
+		g.waitAccepted(each * len(skews))
+		g.must(stop())
+		g.inOrder()
+	})
 }
 
 // TestSchedule holds a scheduled message back, through a restart of the relay.
