@@ -1,0 +1,292 @@
+// Package crashpoints_test kills a relay, or cuts its connection, at every
+// statement and every broker call of one scenario, on every engine, one point
+// a run, and checks what the others make of it.
+//
+// The points are found by running: first without a fault, then every point met
+// so far, until no run meets a new one. -crashpoints.only repeats one case as
+// it is printed, POSTRIDER_PROVE=1 tries every kind of fault at every point
+// instead of one.
+package crashpoints_test
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/integration/testenv"
+	"github.com/postrider/postrider/store/sqlstore"
+)
+
+var (
+	only    = flag.String("crashpoints.only", "", `run this case alone, as "A settle/COMMIT #3: kill after"`)
+	repeat  = flag.Int("crashpoints.repeat", 1, "run the case of -crashpoints.only so many times")
+	workers = flag.Int("crashpoints.workers", 12, "scenarios at once on each engine")
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+type engine struct {
+	name    string
+	driver  string
+	dsn     func(testing.TB) string
+	dialect *sqlstore.Dialect
+	late    bool // transactions can commit out of the order of their positions
+	reset   []string
+}
+
+var engines = []engine{
+	{"postgres", "pgx", testenv.Postgres, sqlstore.PostgreSQL, true, []string{
+		`TRUNCATE postrider_outbox, postrider_deferred, postrider_dead, postrider_relays, postrider_parked_keys, postrider_audit`,
+		`SELECT setval('postrider_outbox_pos', 1, false)`,
+	}},
+	{"sqlite", "sqlite", testenv.SQLite, sqlstore.SQLite, false, []string{
+		`DELETE FROM postrider_outbox`, `DELETE FROM postrider_deferred`, `DELETE FROM postrider_dead`, `DELETE FROM postrider_relays`,
+		`DELETE FROM postrider_parked_keys`, `DELETE FROM postrider_audit`, `DELETE FROM sqlite_sequence`,
+	}},
+}
+
+// bed is a database for one run after the other.
+type bed struct {
+	e       engine
+	dsn     string
+	driver  driver.Driver
+	db      *sql.DB
+	store   *sqlstore.Store
+	zombies *sync.WaitGroup // killed relays that have not noticed yet
+}
+
+func newBed(t *testing.T, e engine, zombies *sync.WaitGroup) *bed {
+	t.Helper()
+	dsn := e.dsn(t)
+	db, err := sql.Open(e.driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(2)
+	t.Cleanup(func() { db.Close() })
+	s, err := sqlstore.New(db, e.dialect, &sqlstore.Options{Routes: routes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return &bed{e, dsn, db.Driver(), db, s, zombies}
+}
+
+// clear makes the tables as new.
+func (b *bed) clear(ctx context.Context) error {
+	tx, err := b.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	for _, text := range append(slices.Clone(b.e.reset),
+		`UPDATE postrider_lanes SET owner = NULL, unclean = 0, epoch = 0, config = 0`,
+		`UPDATE postrider_lane_marks SET tried_to = 0, config_seen = 0`) {
+		if _, err := tx.ExecContext(ctx, text); err != nil {
+			return fmt.Errorf("%s: %w", text, err)
+		}
+	}
+	return tx.Commit()
+}
+
+// result is what came of a case.
+type result struct {
+	aim   aim
+	fired bool
+	met   map[point]bool
+	lines []string
+	err   error
+	twice int // deliveries beyond the first
+	lost  int // leases
+	took  time.Duration
+}
+
+// yard runs cases, several at once.
+type yard struct {
+	t    *testing.T
+	e    engine
+	beds chan *bed
+}
+
+func newYard(t *testing.T, e engine, n int) *yard {
+	y := &yard{t, e, make(chan *bed, n)}
+	zombies := &sync.WaitGroup{}
+	for range n {
+		y.beds <- newBed(t, e, zombies)
+	}
+	// Before the databases go: cleanups run backwards.
+	t.Cleanup(zombies.Wait)
+	return y
+}
+
+// tries is how often a case is run whose point was not met: another interleaving
+// may have it.
+const tries = 2
+
+func (y *yard) try(a aim, br breach) (res result) {
+	b := <-y.beds
+	defer func() { y.beds <- b }()
+	for range tries {
+		if err := b.clear(y.t.Context()); err != nil {
+			return result{aim: a, err: err}
+		}
+		r := newRun(b, a, br)
+		err := r.play()
+		r.mu.Lock()
+		res = result{a, r.fired, r.met, r.lines, err, len(r.broker.rec.Accepted()) - len(r.broker.rec.First()), r.lapses, time.Since(r.began)}
+		r.mu.Unlock()
+		if res.fired || err != nil || a.fault == none {
+			break
+		}
+	}
+	return res
+}
+
+// all runs the cases, as many at once as there are databases.
+func (y *yard) all(aims []aim) []result {
+	out := make([]result, len(aims))
+	var wg sync.WaitGroup
+	gate := make(chan struct{}, cap(y.beds))
+	for i, a := range aims {
+		gate <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-gate }()
+			out[i] = y.try(a, breach{})
+			if err := out[i].err; err != nil {
+				y.t.Errorf("%s: %v\nrepeat it with -crashpoints.only=%q\n%s", a, err, a, strings.Join(out[i].lines, "\n"))
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+func onEngines(t *testing.T, fn func(t *testing.T, e engine)) {
+	t.Parallel()
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			fn(t, e)
+		})
+	}
+}
+
+var prove = os.Getenv("POSTRIDER_PROVE") == "1"
+
+// faultsAt are the kinds of fault that differ at a point.
+func faultsAt(lasting bool) []fault {
+	if lasting {
+		return []fault{killBefore, cutAfter, killAfter, cutBefore}
+	}
+	return []fault{killBefore, cutBefore}
+}
+
+// Whatever happens to a relay at whatever moment: every committed message
+// arrives, no other does, first deliveries are in order, attempts are counted
+// once, each row is in one place, and nothing is left over.
+func TestCrashPoints(t *testing.T) {
+	onEngines(t, func(t *testing.T, e engine) {
+		y := newYard(t, e, *workers)
+		if *only != "" {
+			for _, res := range y.all(slices.Repeat([]aim{parseAim(t, *only)}, *repeat)) {
+				t.Logf("met: %v, took %v\n%s", res.fired, res.took, strings.Join(res.lines, "\n"))
+			}
+			return
+		}
+		began := time.Now()
+		known := map[point]bool{}
+		take := func(results []result) (fresh []point) {
+			for _, res := range results {
+				for p, lasting := range res.met {
+					if _, seen := known[p]; !seen {
+						fresh = append(fresh, p)
+						known[p] = lasting
+					}
+				}
+			}
+			slices.SortFunc(fresh, func(a, b point) int {
+				return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.n, b.n), cmp.Compare(a.relay, b.relay))
+			})
+			return fresh
+		}
+		fresh := take(y.all(make([]aim, 3)))
+		cases, unmet, twice, calm := 0, 0, 0, 0
+		perFault := map[fault]int{}
+		hit := map[string]bool{}
+		for rounds := 1; len(fresh) > 0 && !t.Failed(); rounds++ {
+			var aims []aim
+			for i, p := range fresh {
+				kinds := faultsAt(known[p])
+				if !prove {
+					kinds = kinds[(i+rounds)%len(kinds):][:1]
+				}
+				for _, f := range kinds {
+					aims = append(aims, aim{p, f})
+				}
+			}
+			results := y.all(aims)
+			for _, res := range results {
+				cases++
+				twice += res.twice
+				if res.lost == 0 {
+					calm++
+				}
+				if res.fired {
+					perFault[res.aim.fault]++
+					hit[res.aim.name] = true
+				} else {
+					unmet++
+				}
+			}
+			t.Logf("round %d: %d points, %d cases, %v", rounds, len(fresh), len(aims), time.Since(began).Round(time.Second))
+			fresh = take(results)
+		}
+		names := map[string]int{}
+		for p := range known {
+			names[p.name]++
+		}
+		var list []string
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			if !hit[name] {
+				name = "(not met again) " + name
+			}
+			list = append(list, fmt.Sprintf("%s x%d", name, names[strings.TrimPrefix(name, "(not met again) ")]))
+		}
+		t.Logf("%d points of %d kinds, %d cases (%d kills before, %d after, %d cuts before, %d after, %d points not met again), %d without a lease lost by a slow machine, %d messages delivered twice, %v\n%s",
+			len(known), len(names), cases, perFault[killBefore], perFault[killAfter], perFault[cutBefore], perFault[cutAfter], unmet, calm, twice,
+			time.Since(began).Round(time.Second), strings.Join(list, "\n"))
+	})
+}
+
+// parseAim reads a case as it is printed.
+func parseAim(t *testing.T, s string) (a aim) {
+	t.Helper()
+	where, kind, ok := strings.Cut(s, ": ")
+	i := strings.LastIndex(where, " #")
+	if !ok || i < 0 {
+		t.Fatalf("%q is no case: use one as it is printed", s)
+	}
+	a.relay, a.name, _ = strings.Cut(where[:i], " ")
+	fmt.Sscanf(where[i+2:], "%d", &a.n)
+	for f := killBefore; f <= cutAfter; f++ {
+		if f.String() == kind {
+			a.fault = f
+		}
+	}
+	if a.fault == none || a.n == 0 {
+		t.Fatalf("%q is no case: use one as it is printed", s)
+	}
+	return a
+}
