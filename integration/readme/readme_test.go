@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -44,6 +45,35 @@ func place(ctx context.Context, db *sql.DB, box *outbox.Outbox[sqlstore.Tx], o O
 
 // readme:end
 
+// readme:consume
+func consume(ctx context.Context, db *sql.DB, in *inbox.Inbox[sqlstore.Tx], types *outbox.Types, m jetstream.Msg) error {
+	msg, err := natstransport.Parse(m.Headers())
+	if err != nil {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if _, err := in.Process(ctx, tx, msg.ID, "billing", func(ctx context.Context) error {
+		o, err := outbox.Decode[OrderPlaced](types, msg.Type, m.Data())
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `INSERT INTO bills (order_id) VALUES ($1)`, o.Order)
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	return m.Ack() // a repeat too
+}
+
+// readme:end
+
 func deliver(ctx context.Context, db *sql.DB, js jetstream.JetStream, placed func(*outbox.Outbox[sqlstore.Tx]) error) error {
 	// readme:setup
 	store, err := sqlstore.New(db, sqlstore.PostgreSQL, nil)
@@ -61,8 +91,11 @@ func deliver(ctx context.Context, db *sql.DB, js jetstream.JetStream, placed fun
 	if err != nil {
 		return err
 	}
-	broker, err := natstransport.New(js, nil)
+	broker, err := natstransport.New(js, &natstransport.Options{Subjects: []string{"shop.orders"}})
 	if err != nil {
+		return err
+	}
+	if err := broker.Check(ctx); err != nil { // such as: no stream takes shop.orders
 		return err
 	}
 	r, err := relay.New(store, map[string]transport.Transport{"default": broker}, nil)
@@ -84,7 +117,7 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, mark := range []string{"write", "setup"} {
+	for _, mark := range []string{"write", "setup", "consume"} {
 		_, code, _ := strings.Cut(string(source), "// readme:"+mark+"\n")
 		code, _, _ = strings.Cut(code, "// readme:end\n")
 		code = strings.TrimRight(code, "\t\n")
@@ -106,7 +139,7 @@ func TestReadmeCodeDelivers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := db.ExecContext(ctx, `CREATE TABLE orders (id text PRIMARY KEY, customer text NOT NULL)`); err != nil {
+	if _, err := db.ExecContext(ctx, `CREATE TABLE orders (id text PRIMARY KEY, customer text NOT NULL); CREATE TABLE bills (order_id text PRIMARY KEY)`); err != nil {
 		t.Fatal(err)
 	}
 	nc, err := nats.Connect(testenv.NATS(t), natstransport.ConnectOptions()...)
@@ -125,7 +158,9 @@ func TestReadmeCodeDelivers(t *testing.T) {
 	defer js.DeleteStream(context.Background(), "shop")
 	relaying, stop := context.WithCancel(ctx)
 	defer stop()
+	var types *outbox.Types
 	err = deliver(relaying, db, js, func(box *outbox.Outbox[sqlstore.Tx]) error {
+		types = box.Types()
 		return place(ctx, db, box, OrderPlaced{Order: "1", Customer: "ada"})
 	})
 	if err != nil {
@@ -145,6 +180,27 @@ func TestReadmeCodeDelivers(t *testing.T) {
 	store, err := sqlstore.New(db, sqlstore.PostgreSQL, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	in, err := inbox.New(store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // each consumer is given the message
+		consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := consumer.Next(jetstream.FetchMaxWait(10 * time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := consume(ctx, db, in, types, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var bill string
+	if err := db.QueryRowContext(ctx, `SELECT string_agg(order_id, ',') FROM bills`).Scan(&bill); err != nil || bill != "1" {
+		t.Fatalf("after the message and its repeat there are bills for %q, %v; want 1", bill, err)
 	}
 	for { // a relay that stopped cleanly is gone at once
 		o, err := store.Inspect(ctx, time.Now())
