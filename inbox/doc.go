@@ -19,8 +19,17 @@
 //	}
 //	msg.Ack() // a duplicate (processed == false) too
 //
-// Acknowledge after the commit only, and acknowledge duplicates: a duplicate is
-// a success. Stop taking new messages before the database goes away.
+// msg is what the transport's Parse reads from the headers, such as
+// natstransport.Parse; outbox.Decode turns the body into a value. Acknowledge
+// after the commit only, and acknowledge duplicates: a duplicate is a success.
+// Stop taking new messages before the database goes away.
+//
+// # Order
+//
+// The broker holds the messages of a key in order. A consumer keeps it if it
+// handles a key's messages one at a time, and takes none of them while an
+// earlier one waits to be delivered again. On one JetStream consumer
+// MaxAckPending 1 does that, for all keys together.
 //
 // # Concurrency and isolation
 //

@@ -18,7 +18,7 @@ type OrderPlaced struct {
 // only if, the order is stored.
 func ExampleOutbox_Publish() {
 	ctx := context.Background()
-	db := &fakeDB{} // a store: sqlstore, pgxstore or one of your own
+	db := &fakeDB{} // a store: sqlstore or one of your own
 
 	types := outbox.NewTypes()
 	if err := outbox.Register(types, "shop.order.placed", 1, outbox.JSON[OrderPlaced]()); err != nil {

@@ -13,7 +13,8 @@ import (
 // the media type of what they write. Both functions are required, are called
 // concurrently, and own neither what they are given nor what they return
 // beyond the call: Publish copies what Encode returned before its transaction
-// can commit, and Decode's body is the caller's.
+// can commit, and Decode's body is the caller's. [JSON] and [Bytes] are codecs;
+// the example shows one for protobuf.
 type Codec[T any] struct {
 	// ContentType is the media type of the encoded form; "" means none. At
 	// most [MaxName] bytes.

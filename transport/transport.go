@@ -24,7 +24,8 @@ const (
 	// protocol cannot carry). It is not tried again.
 	Permanent
 	// Unroutable: the broker has no place for the destination (no stream, no
-	// queue). The destination may appear later.
+	// queue). The destination may appear later. It spends no attempt: the relay
+	// parks the key at once; a message without a key becomes a dead letter.
 	Unroutable
 	// Unreachable: the broker could not be reached; the message did not go
 	// out. Spends no attempt.

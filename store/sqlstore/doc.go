@@ -30,6 +30,9 @@
 // exception: the first time a route's name is met, the routes are read on
 // another connection. [Store.Migrate] and [Store.Check] do that beforehand.
 //
+// docs/operations.md lists the rights that a database role needs to publish, to
+// consume and to relay.
+//
 // # Relays
 //
 // Lane statements run at READ COMMITTED, reads outside of any transaction.

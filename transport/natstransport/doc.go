@@ -12,6 +12,14 @@
 // another. [New] therefore refuses a connection that buffers: connect with
 // [ConnectOptions]. The transport does not close the connection.
 //
+// A NATS user with restricted permissions needs: publish on the destinations,
+// on $JS.API.INFO, $JS.API.STREAM.NAMES and $JS.API.STREAM.INFO.<stream>;
+// subscribe on _INBOX.>.
+//
+// Create the stream before messages are sent: one whose subject no stream takes
+// is [transport.Unroutable], and the relay parks its key. [Transport.Check]
+// tells at the start, for the stream and subjects of [Options].
+//
 // # What "accepted" means
 //
 // The stream's leader has stored the message, and with replicas a majority
