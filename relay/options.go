@@ -22,17 +22,18 @@ type Options struct {
 	Batch int
 	// InFlight is the most Sends at once per route; 1 to 64. Defaults to 4.
 	InFlight int
-	// BufferRows and BufferBytes bound what is held in memory. A read is not
-	// started when they are reached. Default to 8192 rows and 32 MiB; at least
-	// 64 rows.
+	// BufferRows and BufferBytes bound what is held in memory of each route. A
+	// read is not started when they are reached; one that has begun may go over
+	// by what it returns. Default to 8192 rows and 32 MiB; at least 64 rows.
 	BufferRows  int
 	BufferBytes int
-	// MaxAttempts is how many counted attempts a message has before it becomes
-	// a dead letter. Outages of the broker are not counted. Defaults to 10;
+	// MaxAttempts is how many counted attempts a message has before Poison
+	// decides. Outages of the broker are not counted. Defaults to 10;
 	// negative means without end.
 	MaxAttempts int
 	// Poison says what becomes of a message that the broker refuses for good or
-	// that has spent its attempts. Defaults to DeadLetter.
+	// that has spent its attempts. One that is unroutable parks its key under
+	// either policy. Defaults to DeadLetter.
 	Poison Poison
 	// BackoffMin and BackoffMax bound the wait before a retry: full jitter over
 	// a span that doubles with each attempt. Default to 100 ms and 1 min.
