@@ -58,10 +58,12 @@ const (
 )
 
 func newCore(opt *Options, to reporter) *core {
+	orphans := map[outbox.ID]bool{}
 	return &core{
 		opt: opt, to: to, draw: rand.Int64N,
 		lanes:   map[outbox.Lane]*lane{},
-		orphans: map[outbox.ID]bool{},
+		orphans: orphans,
+		reads:   readLog{orphans: orphans},
 		fenced:  map[outbox.Lane]int64{},
 		dropped: map[outbox.Lane]int64{},
 	}

@@ -183,6 +183,8 @@ type readLog struct {
 	next   uint64
 	active []uint64
 	graves []grave
+
+	orphans map[outbox.ID]bool // the core's; an orphan is buried, too
 }
 
 func (l *readLog) begin() uint64 {
@@ -199,8 +201,7 @@ func (l *readLog) end(id uint64) {
 	}
 	n := 0
 	for ; n < len(l.graves) && l.graves[n].stamp < oldest; n++ {
-		r := l.graves[n].r
-		r.lane.delete(r)
+		l.forget(l.graves[n].r)
 		l.graves[n] = grave{}
 	}
 	l.graves = l.graves[n:]
@@ -208,8 +209,13 @@ func (l *readLog) end(id uint64) {
 
 func (l *readLog) bury(r *row) {
 	if len(l.active) == 0 {
-		r.lane.delete(r)
+		l.forget(r)
 		return
 	}
 	l.graves = append(l.graves, grave{r, l.next})
+}
+
+func (l *readLog) forget(r *row) {
+	r.lane.delete(r)
+	delete(l.orphans, r.Record.ID)
 }

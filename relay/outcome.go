@@ -195,7 +195,6 @@ func (c *core) remove(r *row) {
 func (c *core) settled(o *outcome, res outbox.SettleResult, now time.Time) (fenced bool) {
 	r := o.row
 	l := r.lane
-	delete(c.orphans, r.Record.ID)
 	if res == outbox.Fenced {
 		c.seen[evFenced]++
 	}
@@ -207,7 +206,7 @@ func (c *core) settled(o *outcome, res outbox.SettleResult, now time.Time) (fenc
 	c.release(r)
 	l.pending--
 	if l.lost.Load() || res == outbox.Fenced {
-		l.delete(r)
+		c.reads.bury(r) // a read of the lane's next lease may have begun before
 		return res == outbox.Fenced && !l.lost.Load()
 	}
 	k := r.key
