@@ -23,6 +23,7 @@ type simCall struct {
 	r       *simRelay
 	losses  int // when it was planned
 	renewed bool
+	expires time.Time     // of the lease, on the relay's clock
 	starts  []outbox.Lane // read from their start
 }
 
@@ -40,6 +41,9 @@ func (c *simCall) over(err error) {
 		return
 	}
 	rules := &c.r.rules
+	if w := c.r.e.window; c.renewed && w.live() && w.start.Add(time.Duration(w.until.Load())).After(c.expires) {
+		c.r.s.breaks("trust", "relay %d trusts its lease for %v after its end", c.r.name, time.Until(c.expires)-w.left())
+	}
 	if c.renewed && c.losses == rules.losses {
 		rules.held = false
 	}
@@ -98,6 +102,23 @@ func (m *simMessage) settledAs(t outbox.Settlement) {
 	if t.Outcome == outbox.SettleFailed {
 		m.retry = t.RetryAt
 	}
+}
+
+// freeze stops a process for d, timers included: what is due meanwhile happens
+// in any order when it goes on.
+func (s *sim) freeze(r *simRelay, d time.Duration) {
+	r.until = time.Now().Add(d)
+	s.note("relay %d is frozen for %v", r.name, d)
+	s.seen["freeze"]++
+	w := r.e.window
+	if w.timer == nil || !w.timer.Stop() {
+		return
+	}
+	s.after(d+s.ms(1), func() {
+		if !r.dead && !w.ended.Load() {
+			w.timer.Reset(max(w.left(), 1))
+		}
+	})
 }
 
 // parking is a key that an operator has parked.

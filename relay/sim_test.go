@@ -84,7 +84,7 @@ type simPlan struct {
 	poison                          Poison
 	attempts                        int // MaxAttempts; 0 = without end
 	refuse, unknown, unroutable     float64
-	faults, late, stalls            float64
+	faults, late, stalls, freeze    float64
 	killer, hot                     bool
 	drift, pace                     float64
 	offset                          time.Duration
@@ -389,6 +389,7 @@ func (st simStore) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst [
 func (st simStore) AcquireLanes(ctx context.Context, r outbox.LaneRequest) (outbox.LaneGrant, error) {
 	g, err := st.Mem.AcquireLanes(ctx, r)
 	st.call.renewed = err == nil
+	st.call.expires = time.Now().Add(time.Duration(float64(r.TTL) / (1 + st.s.plan.drift)))
 	for _, l := range g.Leases {
 		if l.Epoch < st.s.epochs[l.Lane] {
 			st.s.breaks("epoch", "lane %d was granted under epoch %d after %d", l.Lane, l.Epoch, st.s.epochs[l.Lane])
@@ -457,6 +458,11 @@ func (s *sim) send(r *simRelay, b *batch) {
 		}
 		if i == len(b.ds) {
 			closeOne()
+			return
+		}
+		if i > 0 && !s.calm && s.chance(s.plan.freeze) {
+			s.freeze(r, time.Second+s.ms(4000))
+			s.after(time.Until(r.until), next)
 			return
 		}
 		d := b.ds[i]

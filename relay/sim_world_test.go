@@ -132,15 +132,7 @@ func (s *sim) disturb() {
 		case x < 0.4:
 			s.stop(r, func() { s.after(s.ms(300), func() { s.newRelay() }) })
 		case x < 0.55:
-			for _, o := range live {
-				if o.e.core.sends() > 0 {
-					r = o // in the middle of a batch
-				}
-			}
-			d := s.ms(5000)
-			r.until = time.Now().Add(d)
-			s.note("relay %d is paused for %v", r.name, d)
-			s.seen["pause"]++
+			s.freeze(r, s.ms(5000))
 		case x < 0.7:
 			s.outage = true
 			s.note("the broker is gone")
@@ -220,6 +212,9 @@ func simulate(seed uint64) *sim {
 	p.unknown, p.unroutable = s.rng.Float64()*0.04, s.rng.Float64()*0.01
 	p.faults, p.late, p.stalls = s.rng.Float64()*0.01, s.rng.Float64()*0.1, s.rng.Float64()*0.01
 	p.offset = time.Duration(s.intn(3)-1) * time.Hour
+	if s.chance(0.3) {
+		p.freeze = s.rng.Float64() * 0.02
+	}
 	p.pace = 0.3
 	if s.chance(0.2) {
 		p.pace = 150 // a transport that is slow to take messages
@@ -351,8 +346,8 @@ func (s *sim) judge() {
 
 // mustSee are the transitions that a run of many seeds has to meet.
 var mustSee = append([]string{
-	"answer lost", "answer of the broker lost", "call lost", "clean stop", "duplicate", "kill", "kill with sends in flight",
-	"killed by a message", "parking confirmed", "pause", "refused", "replay", "shed tail",
+	"answer lost", "answer of the broker lost", "call lost", "clean stop", "duplicate", "freeze", "kill", "kill with sends in flight",
+	"killed by a message", "parking confirmed", "refused", "replay", "shed tail",
 }, eventNames[:]...)
 
 func TestSimulation(t *testing.T) {
