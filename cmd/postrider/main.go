@@ -7,11 +7,13 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal stops cleanly; from then on a second one kills.
-	context.AfterFunc(ctx, stop)
+	// The first signal stops cleanly, a later one kills. Not one that comes at
+	// once: supervisors signal a process and then its group.
+	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
 	os.Exit(Run(ctx, os.Args[1:], os.Stdout, os.Stderr, os.Environ()))
 }
