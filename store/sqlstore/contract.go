@@ -115,6 +115,12 @@ func (s *Store) TryClaim(ctx context.Context, c outbox.Claim, now, expires time.
 		}
 		args := []any{now.UnixMicro(), lane, s.d.id(c.ID), c.Token[:], ceiling(expires)}
 		ok, err = s.either(ctx, q, s.q.ClaimHot, s.q.ClaimDeferred, args)
+		if err == nil && !ok {
+			// A promotion may have moved the row between the two.
+			var n int64
+			n, err = exec(ctx, q, s.q.ClaimHot, args...)
+			ok = n > 0
+		}
 		return err
 	})
 	return ok, err

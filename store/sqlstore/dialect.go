@@ -132,6 +132,7 @@ type texts struct {
 	Candidates   string // first, last, limit
 	LockOwner    string // owner
 	LockOwners   string // u(owner)
+	Owners       string // u(owner)
 	AddRelay     string // owner, expires, routes, ended
 	RenewRelay   string // owner, expires, routes, ended
 	EndRelays    string // u(owner)

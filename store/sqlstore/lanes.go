@@ -260,7 +260,7 @@ func (a *acquisition) lockOld(ctx context.Context, q querier, list []candidate) 
 	old := map[outbox.ID]window{}
 	w := s.d.rows(1)
 	for _, c := range list {
-		if _, seen := old[c.old.id]; c.window && !seen {
+		if _, seen := old[c.old.id]; c.old.valid && !seen {
 			old[c.old.id] = window{}
 			w.ID(c.old.id)
 		}
@@ -276,6 +276,32 @@ func (a *acquisition) lockOld(ctx context.Context, q querier, list []candidate) 
 		err := rows.Scan(&owner, &v.expires, &ended)
 		v.ended = ended != 0
 		old[owner.id] = v
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Only a hand that tidied up leaves an owner without a window: its lanes
+	// are free. One that a concurrent acquisition has just written is found
+	// here, for this is a statement of its own.
+	known := map[outbox.ID]bool{}
+	w = s.d.rows(1)
+	for _, c := range list {
+		if _, locked := old[c.old.id]; c.old.valid && !c.window && !locked && !known[c.old.id] {
+			known[c.old.id] = true
+			w.ID(c.old.id)
+		}
+	}
+	if len(known) == 0 {
+		return old, nil
+	}
+	for id := range known {
+		old[id] = window{ended: true}
+	}
+	err = query(ctx, q, s.q.Owners, w.Args(), func(rows *sql.Rows) error {
+		var owner idColumn
+		err := rows.Scan(&owner)
+		delete(old, owner.id)
 		return err
 	})
 	return old, err
@@ -313,7 +339,7 @@ func (a *acquisition) take(ctx context.Context, q querier, list []candidate, old
 	lanes, ends := s.d.rows(1), s.d.rows(1)
 	taken, ended := 0, map[outbox.ID]bool{}
 	for _, c := range list {
-		if c.window {
+		if c.old.valid {
 			v, locked := old[c.old.id]
 			if !locked || !v.ended && v.expires > now {
 				continue

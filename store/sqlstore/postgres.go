@@ -148,6 +148,7 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
    AND (l.owner IS NULL OR r.owner IS NULL OR r.ended <> 0 OR r.expires_at <= {now})
  ORDER BY l.lane LIMIT $3::integer FOR UPDATE OF l SKIP LOCKED`,
 		LockOwner: `SELECT expires_at, ended FROM {relays} WHERE owner = $1::uuid FOR UPDATE`,
+		Owners:    `SELECT r.owner FROM {relays} r JOIN unnest($1::uuid[]) AS u(owner) ON r.owner = u.owner`,
 		LockOwners: `SELECT r.owner, r.expires_at, r.ended FROM {relays} r JOIN unnest($1::uuid[]) AS u(owner) ON r.owner = u.owner
  ORDER BY r.owner FOR UPDATE OF r SKIP LOCKED`,
 		AddRelay:   `INSERT INTO {relays} (owner, expires_at, routes, ended) VALUES ($1::uuid, $2::bigint, $3::text, $4::smallint)`,

@@ -47,12 +47,26 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 		return nil, nil
 	}
 	small := len(r.Settlements) <= chunkRows && len(r.TriedTo) <= chunkRows
+	var missing []int
+	short := func(text string, more []any) error {
+		err := h.short(ctx, "settle", func(q querier) (err error) {
+			res = make([]outbox.SettleResult, len(r.Settlements))
+			missing, err = h.s.accept(ctx, q, &r, res, text, more, nil)
+			return err
+		})
+		if err != nil || len(missing) == 0 {
+			return err
+		}
+		// Found and deleted in one transaction: between the two, a promotion
+		// would move the row, and the settlement would say that it is gone for
+		// good.
+		return h.write(ctx, "settle", func(q querier) error {
+			return h.s.acceptAside(ctx, q, &r, res, missing, nil)
+		})
+	}
 	switch {
 	case alone && small && len(r.TriedTo) == 0:
-		err = h.short(ctx, "settle", func(q querier) error {
-			res = make([]outbox.SettleResult, len(r.Settlements))
-			return h.s.accept(ctx, q, &r, res, h.s.q.Settle, nil, nil)
-		})
+		err = short(h.s.q.Settle, nil)
 	case alone && small && h.s.q.SettleMarked != "":
 		// One mark a lane: an update that joins two takes either.
 		m, high := h.s.d.rows(3), map[[2]int64]int64{}
@@ -65,10 +79,7 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 			m.Int(k[1])
 			m.Int(pos)
 		}
-		err = h.short(ctx, "settle", func(q querier) error {
-			res = make([]outbox.SettleResult, len(r.Settlements))
-			return h.s.accept(ctx, q, &r, res, h.s.q.SettleMarked, append(m.Args(), h.s.d.id(r.Owner)), nil)
-		})
+		err = short(h.s.q.SettleMarked, append(m.Args(), h.s.d.id(r.Owner)))
 	default:
 		err = h.write(ctx, "settle", func(q querier) error {
 			res = make([]outbox.SettleResult, len(r.Settlements))
@@ -98,8 +109,9 @@ func byPlace(list []outbox.Settlement, want func(outbox.SettleOutcome) bool) []i
 
 // accept deletes the rows of all accepted settlements with text, whose further
 // arguments are more. With out, text returns keys too, and the keyed rows that
-// are to be counted for dead letters come back in it.
-func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, res []outbox.SettleResult, text string, more []any, out *delivered) error {
+// are to be counted for dead letters come back in it. It returns the settlements
+// whose rows are not in the hot range.
+func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, res []outbox.SettleResult, text string, more []any, out *delivered) (missing []int, err error) {
 	order := byPlace(r.Settlements, func(o outbox.SettleOutcome) bool { return o == outbox.SettleAccepted })
 	for len(order) > 0 || more != nil {
 		part := order[:min(len(order), chunkRows)]
@@ -125,10 +137,9 @@ func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, 
 			return err
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		more = nil
-		var missing []int
 		for _, i := range part {
 			t := &r.Settlements[i]
 			if f, ok := deleted[t.ID]; ok {
@@ -140,28 +151,31 @@ func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, 
 				missing = append(missing, i)
 			}
 		}
-		if len(missing) == 0 {
-			continue
-		}
-		aside, err := s.find(ctx, q, s.q.FindDeferred, r.Settlements, missing)
-		if err != nil {
-			return err
-		}
-		var places []place
-		for _, i := range missing {
-			t := &r.Settlements[i]
-			if f := aside[t.ID]; f != nil {
-				delete(aside, t.ID)
-				places = append(places, place{int64(t.Lane), t.ID})
-				res[i] = outbox.Settled
-				out.add(t, f)
-			}
-		}
-		if err := s.drop(ctx, q, s.q.DropDeferred, places); err != nil {
-			return err
+	}
+	return missing, nil
+}
+
+// acceptAside deletes the rows of accepted settlements that were moved aside,
+// inside a transaction.
+func (s *Store) acceptAside(ctx context.Context, q querier, r *outbox.SettleRequest, res []outbox.SettleResult, missing []int, out *delivered) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	aside, err := s.find(ctx, q, s.q.FindDeferred, r.Settlements, missing)
+	if err != nil {
+		return err
+	}
+	var places []place
+	for _, i := range missing {
+		t := &r.Settlements[i]
+		if f := aside[t.ID]; f != nil {
+			delete(aside, t.ID)
+			places = append(places, place{int64(t.Lane), t.ID})
+			res[i] = outbox.Settled
+			out.add(t, f)
 		}
 	}
-	return nil
+	return s.drop(ctx, q, s.q.DropDeferred, places)
 }
 
 // found is a row that a settlement names.
@@ -246,7 +260,11 @@ func (s *Store) settle(ctx context.Context, q querier, r *outbox.SettleRequest, 
 	if slices.ContainsFunc(r.Settlements, func(t outbox.Settlement) bool { return t.Later }) {
 		text, out = s.q.SettleKeys, &delivered{}
 	}
-	if err := s.accept(ctx, q, r, res, text, nil, out); err != nil {
+	missing, err := s.accept(ctx, q, r, res, text, nil, out)
+	if err == nil {
+		err = s.acceptAside(ctx, q, r, res, missing, out)
+	}
+	if err != nil {
 		return err
 	}
 	if err := s.settleOthers(ctx, q, r, res, valid); err != nil {
@@ -271,7 +289,7 @@ func (s *Store) settle(ctx context.Context, q querier, r *outbox.SettleRequest, 
 	if marks == 0 {
 		return nil
 	}
-	_, err := q.ExecContext(ctx, s.q.Marks, w.Args()...)
+	_, err = q.ExecContext(ctx, s.q.Marks, w.Args()...)
 	return err
 }
 

@@ -152,6 +152,7 @@ UNION ALL SELECT lane FROM {deferred} WHERE id = ?1`,
  WHERE l.lane BETWEEN ?1 AND ?2 AND (l.owner IS NULL OR r.owner IS NULL OR r.ended <> 0 OR r.expires_at <= {now})
  ORDER BY l.lane LIMIT ?3`,
 		LockOwner:    `SELECT expires_at, ended FROM {relays} WHERE owner = ?1`,
+		Owners:       `SELECT r.owner FROM ` + rowsSQLite("#owner") + ` CROSS JOIN {relays} r ON r.owner = u.owner`,
 		LockOwners:   `SELECT r.owner, r.expires_at, r.ended FROM ` + rowsSQLite("#owner") + ` CROSS JOIN {relays} r ON r.owner = u.owner ORDER BY r.owner`,
 		AddRelay:     `INSERT INTO {relays} (owner, expires_at, routes, ended) VALUES (?1, ?2, ?3, ?4)`,
 		RenewRelay:   `UPDATE {relays} SET expires_at = max(expires_at, ?2), routes = ?3, ended = ?4 WHERE owner = ?1`,
