@@ -15,7 +15,9 @@ import (
 //
 // Every parameter has its type in the text, so that drivers need not guess.
 // Lists go over as array literals, which every driver can send as text.
-var PostgreSQL = &Dialect{
+var PostgreSQL = &postgresDialect
+
+var postgresDialect = Dialect{
 	name:    "PostgreSQL",
 	engine:  schema.PostgreSQL,
 	drivers: []string{"pgx", "pq.", "stdlib"},

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"database/sql"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -163,6 +164,8 @@ func (r *row) decode(rec *outbox.Record) (err error) {
 		return fmt.Errorf("stored envelope %d is unknown to this program: upgrade it or repair the row", r.envelope)
 	case r.transport == "" || r.kind == "" || r.destination == "":
 		return fmt.Errorf("stored transport, type or destination is empty: repair the row")
+	case r.attempts < 0 || r.attempts >= math.MaxInt32:
+		return fmt.Errorf("stored attempts are %d, limit 0 to %d: repair the row", r.attempts, math.MaxInt32-1)
 	case (r.key != nil) != r.keyHash.Valid:
 		return fmt.Errorf("stored key_hash and ordering_key are not both NULL or both set: repair the row")
 	case r.key != nil && outbox.KeyHash(r.key) != r.keyHash.Int64:

@@ -18,7 +18,9 @@ import (
 // There is one writer at a time, so nothing commits late and no lock is named in
 // a statement. The server's clock is the host's, to the millisecond. Lists go
 // over as one JSON array of rows; bytes in it are hexadecimal.
-var SQLite = &Dialect{
+var SQLite = &sqliteDialect
+
+var sqliteDialect = Dialect{
 	name:    "SQLite",
 	engine:  schema.SQLite,
 	drivers: []string{"sqlite"},
