@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -225,6 +226,60 @@ func TestDuplicateLeavesNoRow(t *testing.T) {
 		}
 		if n := number(t, db, `SELECT count(*) FROM postrider_deferred`); n != 0 {
 			t.Errorf("deferred rows: got %d, want 0", n)
+		}
+	})
+}
+
+// TestAttemptsOutOfRange: another program may have written them. A relay counts
+// on from them and shifts by them: such a row must not reach it as a good one.
+func TestAttemptsOutOfRange(t *testing.T) {
+	onEngines(t, func(t *testing.T, e engine) {
+		s, db, _ := e.migrated(t, nil)
+		bad := []outbox.Record{record("k"), record(""), record("")}
+		good := record("")
+		for i, attempts := range []int{-1, -5, math.MaxInt32} {
+			enlist(t, s, db, bad[i])
+			exec(t, db, fmt.Sprintf(`UPDATE postrider_outbox SET attempts = %d WHERE attempts = 0`, attempts))
+		}
+		enlist(t, s, db, good)
+
+		owner := outbox.NewID()
+		g, err := s.AcquireLanes(t.Context(), outbox.LaneRequest{Owner: owner, Routes: []string{"default"}, Want: 100, TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reads []outbox.LaneRead
+		for _, l := range g.Leases {
+			reads = append(reads, outbox.LaneRead{Lane: l.Lane})
+		}
+		rows := make([]outbox.LaneRow, 16*len(reads))
+		n, err := s.ReadLanes(t.Context(), reads, rows)
+		if err != nil || n != len(bad)+1 {
+			t.Fatalf("lane rows: got %d, %v, want %d", n, err, len(bad)+1)
+		}
+		bury := outbox.SettleRequest{Owner: owner}
+		for _, r := range rows[:n] {
+			if r.Record.ID == good.ID {
+				if r.Err != nil {
+					t.Errorf("the good row: %v", r.Err)
+				}
+				continue
+			}
+			if r.Err == nil || !strings.Contains(r.Err.Error(), "attempts") {
+				t.Errorf("row with %d attempts: error %v, want one that names them", r.Record.Attempts, r.Err)
+			}
+			bury.Settlements = append(bury.Settlements, outbox.Settlement{
+				Lane: r.Lane, Epoch: 1, Pos: r.Pos, ID: r.Record.ID, Outcome: outbox.SettleDead, Reason: "bad", Attempts: r.Record.Attempts,
+			})
+		}
+		res, err := s.SettleLanes(t.Context(), bury)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range res {
+			if r != outbox.Settled {
+				t.Errorf("dead letter of %d attempts: got %v", bury.Settlements[i].Attempts, r)
+			}
 		}
 	})
 }
