@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -127,7 +128,12 @@ func TestDestinations(t *testing.T) {
 		o, err := sendOne(t, tr, rec)
 		wantOutcome(t, o, err, transport.Permanent, fmt.Sprintf("%q", subject), says)
 	}
-	o, err := sendOne(t, tr, record(f.name+".a*b.c>d.ü", "")) // literal in NATS
+	// The server would end the connection over a longer line.
+	rec := record(f.name+".x", "")
+	rec.Message.Destination = f.name + "." + strings.Repeat("a", 5000)
+	o, err := sendOne(t, tr, rec)
+	wantOutcome(t, o, err, transport.Permanent, "limit 1024")
+	o, err = sendOne(t, tr, record(f.name+".a*b.c>d.ü", "")) // literal in NATS
 	wantOutcome(t, o, err, transport.Accepted)
 	if n := f.count(t); n != 1 {
 		t.Errorf("%d messages in the stream, want the one with a valid subject", n)
@@ -149,6 +155,7 @@ func TestHeadersNATSCannotCarry(t *testing.T) {
 		{Name: "Ümlaut", Value: []byte("a")},
 		{Name: "Nats-Msg-Id", Value: []byte("mine")},
 		{Name: "nats-batch-id", Value: []byte("b")},
+		{Name: "Nats-Trace-Only", Value: []byte("true")},
 		{Name: "ce-source", Value: []byte("/mine")},
 		{Name: "Postrider-Epoch", Value: []byte("99")},
 	} {
@@ -315,6 +322,46 @@ func TestFullStreamRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	o, err := sendOne(t, tr, ds[4].Record)
+	wantOutcome(t, o, err, transport.Accepted)
+}
+
+// A full server is no fault of the message: no attempt is spent, and the route
+// waits.
+func TestFullServerIsUnreachable(t *testing.T) {
+	t.Parallel()
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
+		JetStream: true, StoreDir: t.TempDir(), JetStreamMaxStore: 16 << 10, JetStreamMaxMemory: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+	})
+	if !ns.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server is not ready after 10 s")
+	}
+	_, js := connect(t, ns.ClientURL())
+	s, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := natstransport.New(js, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o transport.Outcome
+	for range 10 {
+		if o, err = sendOne(t, tr, record("s.a", strings.Repeat("x", 4096))); o != transport.Accepted {
+			break
+		}
+	}
+	wantOutcome(t, o, err, transport.Unreachable, "insufficient resources")
+	if err := s.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o, err = sendOne(t, tr, record("s.a", ""))
 	wantOutcome(t, o, err, transport.Accepted)
 }
 

@@ -39,8 +39,12 @@ func (t *Transport) message(d *transport.Delivery) (*nats.Msg, error) {
 }
 
 // checkSubject refuses what cannot be published to: the server would drop it
-// without an answer, or take it for a command.
+// without an answer, take it for a command, or end the connection, and with it
+// every message in flight, over a line that is too long for it.
 func checkSubject(s string) error {
+	if len(s) > outbox.MaxAddress {
+		return fmt.Errorf("destination %.80q... has %d bytes, limit %d: use a shorter subject", s, len(s), outbox.MaxAddress)
+	}
 	fail := func(why string) error {
 		return fmt.Errorf("destination %q is no NATS subject: %s", s, why)
 	}
@@ -73,6 +77,9 @@ func checkHeader(h outbox.Header) error {
 	}
 	if len(h.Name) >= len("Nats-Batch-") && strings.EqualFold(h.Name[:len("Nats-Batch-")], "Nats-Batch-") {
 		return fmt.Errorf("header %q makes the message part of a batch, which is acknowledged as one: remove it", h.Name)
+	}
+	if strings.EqualFold(h.Name, "Nats-Trace-Only") {
+		return fmt.Errorf("header %q makes the server trace the message instead of storing it, and no acknowledgement comes: remove it", h.Name)
 	}
 	if i := bytes.IndexAny(h.Value, "\r\n\x00"); i >= 0 {
 		return fmt.Errorf("header %q has a line break or NUL in its value at %d, which NATS cannot carry: encode the value", h.Name, i)
@@ -113,7 +120,10 @@ const (
 	codeAccountResources jetstream.ErrorCode = 10002
 	codeNotAvailable     jetstream.ErrorCode = 10008
 	codeNotLeader        jetstream.ErrorCode = 10009
+	codeResources        jetstream.ErrorCode = 10023
+	codeMemory           jetstream.ErrorCode = 10028
 	codeNoAccount        jetstream.ErrorCode = 10035
+	codeStorage          jetstream.ErrorCode = 10047
 	codeStreamNotMatch   jetstream.ErrorCode = 10060
 	codeSealed           jetstream.ErrorCode = 10109
 	codeOffline          jetstream.ErrorCode = 10118
@@ -148,18 +158,21 @@ func classifyAPI(e *jetstream.APIError) transport.Outcome {
 	case codeNotAvailable, codeNotLeader, codeNoAccount, codeOffline, codeOfflineReason,
 		jetstream.JSErrCodeJetStreamNotEnabled, jetstream.JSErrCodeJetStreamNotEnabledForAccount:
 		return transport.Unreachable
+	case codeAccountResources, codeResources, codeMemory, codeStorage:
+		// The server or the account is full, whichever message comes: were it
+		// to spend attempts, a full disk of a minute would end the whole
+		// backlog as dead letters.
+		return transport.Unreachable
 	case codeIDInProcess:
 		// The same id is being stored now; whether it will be is not known.
 		return transport.Unknown
-	case codeAccountResources:
-		return transport.Refused
 	case codeRollupFailed:
 		return transport.Permanent
 	}
 	if e.Code == 400 {
 		return transport.Permanent // too large, a header the stream does not allow
 	}
-	return transport.Refused // full, out of resources, overloaded
+	return transport.Refused // a full stream, overloaded
 }
 
 // resolve tells a subject without a stream from a stream without a leader: the
