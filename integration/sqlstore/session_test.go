@@ -463,3 +463,23 @@ func TestTransactionsThatCannotServe(t *testing.T) {
 		}
 	})
 }
+
+// TestReadOnlyByDefault: a relay's sessions write whatever the default is, so
+// every other statement must too, or half of the relay would work.
+func TestReadOnlyByDefault(t *testing.T) {
+	t.Parallel()
+	e := engines[0]
+	_, dsn := e.database(t)
+	db := e.open(t, withParam(dsn, "default_transaction_read_only", "on"))
+	s := e.store(t, db, nil)
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatalf("Migrate: %v", err)
+	}
+	if _, err := s.ParkKey(t.Context(), outbox.ParkedKey{Route: "default", Key: []byte("k"), By: "test", Why: "test"}); err != nil {
+		t.Errorf("ParkKey: %v", err)
+	}
+	g, err := s.AcquireLanes(t.Context(), outbox.LaneRequest{Owner: outbox.NewID(), Routes: []string{"default"}, Want: 1, TTL: time.Minute})
+	if err != nil || len(g.Leases) != 1 {
+		t.Errorf("AcquireLanes: got %v, %v", g.Leases, err)
+	}
+}

@@ -22,8 +22,9 @@ var postgresDialect = Dialect{
 	engine:  schema.PostgreSQL,
 	drivers: []string{"pgx", "pq.", "stdlib"},
 	// Whatever the role's default is: at REPEATABLE READ a statement after a
-	// lock would not see what the lock was waiting for.
-	begin:     "BEGIN ISOLATION LEVEL READ COMMITTED; " + settingsPostgres + keysPostgres,
+	// lock would not see what the lock was waiting for, and where transactions are
+	// read-only by default half of a relay would work.
+	begin:     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; " + settingsPostgres + keysPostgres,
 	beginRead: "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; " + settingsPostgres,
 	rows:      func(columns int) rowWriter { return newArrays(columns) },
 	id:        func(id outbox.ID) any { return id.String() },
