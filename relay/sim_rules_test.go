@@ -42,7 +42,7 @@ func (c *simCall) over(err error) {
 	}
 	rules := &c.r.rules
 	if w := c.r.e.window; c.renewed && w.live() && w.start.Add(time.Duration(w.until.Load())).After(c.expires) {
-		c.r.s.breaks("trust", "relay %d trusts its lease for %v after its end", c.r.name, time.Until(c.expires)-w.left())
+		c.r.s.breaks("trust", "relay %d trusts its lease for %v after its end", c.r.name, w.left()-time.Until(c.expires))
 	}
 	if c.renewed && c.losses == rules.losses {
 		rules.held = false
@@ -81,7 +81,10 @@ func (s *sim) handOut(r *simRelay, b *batch) {
 }
 
 // begin judges a message whose bytes go out now.
-func (s *sim) begin(r *simRelay, d *transport.Delivery, m *simMessage) {
+func (s *sim) begin(r *simRelay, b *batch, d *transport.Delivery, m *simMessage) {
+	if b.window.ctx.Err() != nil && !r.stopped {
+		s.breaks("window", "relay %d sends %v under a window that had ended", r.name, m)
+	}
 	if r.rules.accepted[m] {
 		s.breaks("again", "relay %d sends %v, which was accepted from it before", r.name, m)
 	}
@@ -90,7 +93,7 @@ func (s *sim) begin(r *simRelay, d *transport.Delivery, m *simMessage) {
 	}
 	// A server whose clock is slow is ahead of us by what it lost since the
 	// last renewal.
-	if early := m.retry.Sub(s.serverNow()); early > 100*time.Millisecond {
+	if early := m.retry.Sub(s.serverNow()); early > 25*time.Millisecond {
 		s.breaks("early", "%v was sent again %v before its retry time", m, early)
 	}
 }

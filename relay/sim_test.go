@@ -490,7 +490,7 @@ func (s *sim) send(r *simRelay, b *batch) {
 func (s *sim) wire(r *simRelay, b *batch, d *transport.Delivery, failed, closed func()) {
 	m := s.messages[d.Record.ID]
 	m.sent++
-	s.begin(r, d, m)
+	s.begin(r, b, d, m)
 	spend := func() { m.counted++ }
 	if solo := r.e.core.solo; solo != nil && solo.sent == d {
 		spend = func() {} // committed before the send; its outcome adds none
