@@ -3,11 +3,14 @@ package nats_test
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -296,6 +299,49 @@ func TestPermissionDeniedIsNamed(t *testing.T) {
 	if err := nc.LastError(); !errors.Is(err, natsgo.ErrPermissionViolation) {
 		t.Errorf("the connection's last error is %v", err)
 	}
+}
+
+// Credentials that are refused for a while, as during a rotation, do not end
+// the connection: it is back when they are good again.
+func TestRefusedCredentialsDoNotEndTheConnection(t *testing.T) {
+	t.Parallel()
+	opts := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(), Username: "u", Password: "good"}
+	ns, err := server.NewServer(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	if !ns.ReadyForConnections(10 * time.Second) {
+		t.Fatal("embedded server is not ready after 10 s")
+	}
+	port := ns.Addr().(*net.TCPAddr).Port
+	var refused atomic.Int64
+	count := natsgo.ErrorHandler(func(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
+		if errors.Is(err, natsgo.ErrAuthorization) {
+			refused.Add(1)
+		}
+	})
+	f := ownStream(t, ns.ClientURL(), natsgo.UserInfo("u", "good"), quickly, count)
+	tr := f.transport(t, nil)
+	change := func(password string) {
+		t.Helper()
+		o := opts.Clone()
+		o.Port, o.Password = port, password
+		if err := ns.ReloadOptions(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change("other")
+	for deadline := time.Now().Add(20 * time.Second); refused.Load() < 4; time.Sleep(5 * time.Millisecond) {
+		if f.nc.IsClosed() || time.Now().After(deadline) {
+			t.Fatalf("after %d refusals the connection is %s", refused.Load(), f.nc.Status())
+		}
+	}
+	change("good")
+	waitConnected(t, f.nc)
+	o, err := sendOne(t, tr, record(f.name+".a", ""))
+	wantOutcome(t, o, err, transport.Accepted)
 }
 
 // Send is given up in the middle: it returns, and nothing is reported later.

@@ -69,12 +69,15 @@ func (o *Options) validate() error {
 // lost connection may go out later. The others are advice: a write that blocks
 // for more than 2 s ends the connection, so that a publish does not wait longer
 // than that between its lease check and the socket, and reconnecting never
-// stops.
+// stops, not even after the server has refused the credentials twice: a relay
+// over a connection that has closed for good would hold its lanes and deliver
+// nothing.
 func ConnectOptions() []nats.Option {
 	return []nats.Option{
 		nats.ReconnectBufSize(-1),
 		nats.FlusherTimeout(2 * time.Second),
 		nats.MaxReconnects(-1),
+		nats.IgnoreAuthErrorAbort(),
 	}
 }
 
