@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -85,7 +86,20 @@ func (*runCmd) Run(p *program) error {
 	}
 	log.Info("relay started", "db", st.Database.Name, "broker", broker.Name, "routes", strings.Join(names, ","))
 	started := time.Now()
-	if err := r.Run(p.ctx); err != nil {
+	ctx, stop := context.WithCancel(p.ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-broker.Closed():
+			stop() // or the relay would hold its lanes and deliver nothing
+		case <-ctx.Done():
+		}
+	}()
+	err = r.Run(ctx)
+	if p.ctx.Err() == nil && broker.Conn.IsClosed() {
+		err = errors.Join(fmt.Errorf("the connection to NATS at %s has ended for good, start again", broker.Name), broker.Conn.LastError(), err)
+	}
+	if err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}
 	log.Info("relay stopped cleanly", "after", time.Since(started).Round(time.Millisecond))

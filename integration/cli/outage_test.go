@@ -18,7 +18,7 @@ type proxy struct {
 	target string
 	mu     sync.Mutex
 	down   bool
-	conns  map[net.Conn]bool
+	conns  map[net.Conn]bool // true: the program's side
 	wg     sync.WaitGroup
 }
 
@@ -56,7 +56,7 @@ func (p *proxy) serve() {
 			p.mu.Unlock()
 			continue
 		}
-		p.conns[c], p.conns[s] = true, true
+		p.conns[c], p.conns[s] = true, false
 		p.mu.Unlock()
 		for _, way := range [][2]net.Conn{{c, s}, {s, c}} {
 			p.wg.Go(func() {
@@ -78,6 +78,17 @@ func (p *proxy) cut(down bool) {
 			c.Close()
 		}
 		clear(p.conns)
+	}
+}
+
+// say tells the program something in the server's name.
+func (p *proxy) say(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c, ours := range p.conns {
+		if ours {
+			io.WriteString(c, line)
+		}
 	}
 }
 
@@ -156,5 +167,24 @@ func TestOutages(t *testing.T) {
 	}
 	if len(told)%2 != 0 {
 		t.Errorf("the last line of the log about the database is %q", told[len(told)-1])
+	}
+}
+
+// An error that the client library takes for final ends the connection and
+// never tries again. The program must not live on without it, its lanes held.
+func TestBrokerConnectionEndsForGood(t *testing.T) {
+	t.Parallel()
+	db := sqlite(t)
+	natsURL, broker := through(t, testenv.NATS(t))
+	relay := start(t, nil, "run", "--migrate", "--db", db.url, "--nats", natsURL)
+	eventually(t, "the relay holds its lanes", func() bool { return strings.Contains(relay.stderr.String(), "lanes held") })
+	broker.say("-ERR 'Something New'\r\n")
+	if code := relay.wait(t); code != 1 {
+		t.Errorf("run ends with %d, want 1", code)
+	}
+	for _, want := range []string{"ended for good, start again", "Something New"} {
+		if !strings.Contains(strings.ToLower(relay.stderr.String()), strings.ToLower(want)) {
+			t.Errorf("the log does not say %q", want)
+		}
 	}
 }

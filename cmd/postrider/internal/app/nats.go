@@ -32,7 +32,13 @@ type NATS struct {
 	Conn *nats.Conn
 	JS   jetstream.JetStream
 	Name string // the URL without password, for messages
+
+	closed chan struct{}
 }
+
+// Closed is closed when the connection has ended for good: by Close, or since
+// the client library took an error of the server for final. It never comes back.
+func (n *NATS) Closed() <-chan struct{} { return n.closed }
 
 const natsForms = "use nats://host:4222, several separated by commas"
 
@@ -51,7 +57,9 @@ func OpenNATS(ctx context.Context, urls string, opts *NATSOptions) (*NATS, error
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	closed := make(chan struct{})
 	options := append(natstransport.ConnectOptions(),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
 		nats.Name("postrider"), nats.Timeout(connectTimeout/2),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
@@ -71,7 +79,7 @@ func OpenNATS(ctx context.Context, urls string, opts *NATSOptions) (*NATS, error
 	if err != nil {
 		return nil, scrub(fmt.Errorf("cannot connect to NATS at %s: %w: check that the server runs, the URL and the credentials", name, err), secret)
 	}
-	n := &NATS{Conn: nc, Name: name}
+	n := &NATS{Conn: nc, Name: name, closed: closed}
 	if n.JS, err = jetstream.New(nc); err == nil {
 		n.Transport, err = natstransport.New(n.JS, &natstransport.Options{Stream: opts.Stream})
 	}
