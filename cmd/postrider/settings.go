@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"os"
@@ -44,7 +45,7 @@ type relayFlags struct {
 	InFlight     string `placeholder:"N" help:"Most sends at once per route, 1 to 64. Default: 4."`
 	TTL          string `name:"ttl" placeholder:"DURATION" help:"Life of a lease without renewal, so how long a crashed relay's lanes wait; 1s to 1h. Default: 15s."`
 	Poll         string `placeholder:"DURATION" help:"Slowest poll when idle, 1ms to 1h. Default: 500ms."`
-	MaxAttempts  string `placeholder:"N" help:"Attempts before a message is given up, see --poison; -1 for no end. Default: 10."`
+	MaxAttempts  string `placeholder:"N" help:"Attempts before a message is given up, see --poison; --max-attempts=-1 for no end. Default: 10."`
 	Poison       string `placeholder:"POLICY" help:"What becomes of a message that was refused for good or has spent its attempts: dead-letter, and its key goes on, or park, and its key waits for an operator. Default: dead-letter."`
 	BackoffMin   string `placeholder:"DURATION" help:"Shortest wait before a retry. Default: 100ms."`
 	BackoffMax   string `placeholder:"DURATION" help:"Longest wait before a retry. Default: 1m."`
@@ -123,11 +124,26 @@ func (p *program) settings() (*settings, error) {
 				if err := set(fields[key], src.k.Get(key)); err != nil {
 					return nil, usagef("%s %w", src.name(key), err)
 				}
+				if zero(fields[key]) {
+					return nil, usagef("%s is 0, which would mean the default: leave it out for that, or use a number within its limits", src.name(key))
+				}
 				break
 			}
 		}
 	}
 	return s, nil
+}
+
+// zero tells whether a number is 0. The relay's options take it for the default:
+// who writes max_attempts 0 or grace 0 means something else.
+func zero(field any) bool {
+	switch f := field.(type) {
+	case *int:
+		return *f == 0
+	case *time.Duration:
+		return *f == 0
+	}
+	return false
 }
 
 func (p *program) flagSource() (source, string, error) {
@@ -181,10 +197,21 @@ func fromMap(m map[string]any) (*koanf.Koanf, error) {
 	return k, k.Load(confmap.Provider(m, ""), nil)
 }
 
+const maxConfig = 1 << 20
+
 func fileSource(path string) (source, error) {
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return source{}, usagef("configuration file: %w", err)
+	}
+	defer f.Close()
+	// A device has no end.
+	data, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err != nil {
+		return source{}, usagef("configuration file: %w", err)
+	}
+	if len(data) > maxConfig {
+		return source{}, usagef("configuration file %s is longer than %d bytes: name the file of settings", path, maxConfig)
 	}
 	k := koanf.New(".")
 	if err := k.Load(rawbytes.Provider(data), yaml.Parser()); err != nil {

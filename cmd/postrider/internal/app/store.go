@@ -66,6 +66,9 @@ func OpenStore(ctx context.Context, url string, opts *StoreOptions) (*Store, err
 	defer cancel()
 	if err := db.PingContext(ping); err != nil {
 		db.Close()
+		if d.Engine == SQLite {
+			return nil, fmt.Errorf("cannot open %s: %w: check that it is an SQLite file, and that this user can write it and its directory, which must exist and have room", d.Name, err)
+		}
 		return nil, scrub(fmt.Errorf("cannot connect to %s: %w: check that the server runs, the URL and the password", d.Name, err), d.secret)
 	}
 	return s, nil
