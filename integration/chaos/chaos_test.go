@@ -310,18 +310,18 @@ func lineFault(what string) func(*chaos, fault) bool {
 				p.hold()
 			case "slow":
 				p.slow(f.lasts / 20)
-			case "half-open":
-				p.halfOpen()
 			}
 		}
-		time.Sleep(f.lasts)
 		if what == "half-open" {
-			// An idle connection notices when somebody uses it.
-			for end := time.Now().Add(5 * time.Second); felt() == before && time.Now().Before(end); {
-				time.Sleep(10 * time.Millisecond)
+			// A process may be stopped, or connections gone, at this moment.
+			for end := time.Now().Add(8 * time.Second); felt() == before && time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
+				for _, p := range hit {
+					p.halfOpen()
+				}
 			}
 			return felt() > before
 		}
+		time.Sleep(f.lasts)
 		for _, p := range hit {
 			p.heal()
 		}
