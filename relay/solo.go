@@ -56,8 +56,10 @@ func (c *core) startSolo(now time.Time) {
 		if !c.handOut(r) {
 			continue // it cannot be decoded
 		}
-		if c.opt.MaxAttempts > 0 && r.Record.Attempts >= c.opt.MaxAttempts {
-			c.giveUp(r, c.opt.Poison, false, "the process ended each time it sent this message: "+r.Record.LastError)
+		if c.opt.MaxAttempts > 0 && r.Record.Attempts >= c.opt.MaxAttempts && r.Record.LastError == soloReason {
+			// With any other last error its last send had an outcome: it was
+			// parked then, and an operator has let it go.
+			c.giveUp(r, c.opt.Poison, false, "the process ended each time it sent this message")
 			continue
 		}
 		c.seen[evSolo]++
@@ -73,6 +75,10 @@ func (c *core) startSolo(now time.Time) {
 	}
 }
 
+// soloReason is the last error of a row that was sent alone, until that send has
+// an outcome.
+const soloReason = "sent alone after a crash"
+
 // twice is a row whose attempt may have been committed without an answer: read
 // again with one attempt more, it is not counted a second time.
 type twice struct {
@@ -83,7 +89,7 @@ type twice struct {
 // recount commits the attempt of a solo send, or takes it back.
 func (c *core) recount(r *row, up bool) {
 	c.solo = nil // for settle: it is not the outcome of the send
-	c.settle(r, outbox.SettleCount, up, "sent alone after a crash", time.Time{})
+	c.settle(r, outbox.SettleCount, up, soloReason, time.Time{})
 	if r.state == rowSettling {
 		c.outbox[len(c.outbox)-1].TakeBack = !up
 		c.solo = r
