@@ -321,9 +321,13 @@ func (s *sim) call(r *simRelay, purpose string, c *call, then func(error)) {
 			back = s.ms(400)
 		}
 	}
+	slow, lost := s.plan.late/6, s.plan.faults
+	if purpose == "settle" { // there are few, and repeats and fences hang on them
+		slow, lost = 2*slow, 5*lost
+	}
 	if !s.calm && s.chance(s.plan.late/20) {
 		back = s.ms(4000) // longer than the lease
-	} else if !s.calm && s.chance(s.plan.late/6) {
+	} else if !s.calm && s.chance(slow) {
 		to = s.ms(4000)
 	}
 	if !s.calm && time.Now().Before(r.hang) {
@@ -331,7 +335,7 @@ func (s *sim) call(r *simRelay, purpose string, c *call, then func(error)) {
 	}
 	before, behind := false, false
 	if !s.calm {
-		before, behind = s.cut || s.chance(s.plan.faults), s.chance(s.plan.faults)
+		before, behind = s.cut || s.chance(s.plan.faults), s.chance(lost)
 	}
 	var err error
 	seen := s.newCall(r)
