@@ -14,7 +14,7 @@ func backoff(lo, hi time.Duration, n int) time.Duration {
 
 func jitter(draw func(int64) int64, lo, hi time.Duration, n int) time.Duration {
 	span := hi
-	if n < 62 && lo <= hi>>n {
+	if n = max(n, 0); n < 62 && lo <= hi>>n {
 		span = lo << n
 	}
 	return 1 + time.Duration(draw(int64(span)))

@@ -233,7 +233,7 @@ func TestWindowTrustsNeitherClockAlone(t *testing.T) {
 
 func TestBackoffSaturates(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{0, 1, 10, 40, 62, 63, 64, 1 << 20} {
+	for _, n := range []int{-1 << 40, -1, 0, 1, 10, 40, 62, 63, 64, 1 << 20} {
 		for range 100 {
 			if d := backoff(time.Millisecond, time.Minute, n); d <= 0 || d > time.Minute {
 				t.Fatalf("backoff after %d failures is %v", n, d)

@@ -155,7 +155,7 @@ type route struct {
 
 	rows    int // in memory
 	bytes   int // their size
-	average int // moving average of a row's size
+	average int // moving average of a row's size; begins high, so that a backlog of large bodies does not come at once
 	full    bool
 
 	down     bool // the broker was lost: nothing is read, one message tries

@@ -112,6 +112,7 @@ func (l *leaser) renewCall(w *window, started time.Time) *call {
 				lost = l.endWindow(reason)
 			default:
 				reason = "it has another owner"
+				e.renews++
 				lost = l.granted(w, started, req.Want, grant, released)
 				if losses == e.losses {
 					e.core.hold = false

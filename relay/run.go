@@ -172,6 +172,7 @@ type engine struct {
 	window *window
 	clock  clock
 	losses int   // store connections lost so far
+	renews int   // renewals that succeeded so far
 	trail  trail // how far the lanes had been read, and when
 	shares []outbox.LaneShare
 	all    bool // the reader's next round covers every lane
@@ -207,7 +208,7 @@ func newEngine(opt Options, ls outbox.LaneStore, transports map[string]transport
 	e.core = newCore(&e.opt, e)
 	for _, name := range slices.Sorted(maps.Keys(transports)) {
 		t := transports[name]
-		rt := &route{name: name, transport: t, kick: make(chan struct{}, 1)}
+		rt := &route{name: name, transport: t, kick: make(chan struct{}, 1), average: outbox.DefaultSize}
 		if p, ok := t.(transport.Pipeliner); ok {
 			rt.pipelines = p.PipelinesKeys()
 		}

@@ -17,6 +17,7 @@ type settler struct {
 	loop
 	e      *engine
 	most   int  // outcomes in the next statement
+	renews int  // the engine's count at the last failure
 	rested bool // it has lingered since the last one
 }
 
@@ -66,20 +67,26 @@ func (s *settler) next() (*call, wait) {
 }
 
 // failed puts the outcomes back: they may have been written, and repeating them
-// is harmless. A row that the database refuses is found by halves; alone, it
-// goes behind the others.
+// is harmless. If renewals succeed meanwhile, it is not the connection: a row
+// that the database refuses is found by halves; alone, it goes behind the
+// others.
 func (s *settler) failed(batch []*outcome, err error) {
 	e := s.e
 	e.mu.Lock()
-	s.most = max(s.most/2, 1)
+	outage := s.renews == e.renews
+	s.renews = e.renews
+	alone := len(batch) == 1 && !outage
+	if !outage {
+		s.most = max(s.most/2, 1)
+	}
 	e.core.seen[evRefused]++
-	if len(batch) == 1 {
+	if alone {
 		e.core.outbox = append(e.core.outbox, batch[0])
 	} else {
 		e.core.outbox = append(batch, e.core.outbox...)
 	}
 	e.mu.Unlock()
-	if len(batch) == 1 {
+	if alone {
 		e.trouble(fmt.Errorf("settle of message %s: %w", batch[0].ID, err))
 	}
 }

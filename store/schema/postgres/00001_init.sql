@@ -5,7 +5,7 @@ CREATE SEQUENCE {outbox_pos} AS bigint CACHE 1;
 
 -- Ready rows. pos orders a lane and is drawn in the INSERT: CACHE must stay 1.
 CREATE TABLE {outbox} (
-    pos              bigint   NOT NULL DEFAULT nextval({'outbox_pos}::regclass),
+    pos              bigint   NOT NULL DEFAULT nextval({'outbox_pos}::regclass) CHECK (pos > 0),
     key_hash         bigint,
     created_at       bigint   NOT NULL DEFAULT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
     deliver_at       bigint,
@@ -13,7 +13,7 @@ CREATE TABLE {outbox} (
     retry_at         bigint,
     first_failed_at  bigint,
     claim_until      bigint,
-    id               uuid     NOT NULL,
+    id               uuid     NOT NULL CHECK (id <> '00000000-0000-0000-0000-000000000000'),
     lane             integer  NOT NULL,
     attempts         integer  NOT NULL DEFAULT 0,
     envelope         smallint NOT NULL DEFAULT 0,
@@ -53,7 +53,7 @@ CREATE TABLE {deferred} (
     retry_at         bigint,
     first_failed_at  bigint,
     claim_until      bigint,
-    id               uuid     NOT NULL,
+    id               uuid     NOT NULL CHECK (id <> '00000000-0000-0000-0000-000000000000'),
     lane             integer  NOT NULL,
     attempts         integer  NOT NULL DEFAULT 0,
     envelope         smallint NOT NULL DEFAULT 0,

@@ -4,7 +4,7 @@
 -- Ready rows. pos orders a lane and is drawn in the INSERT; AUTOINCREMENT keeps a
 -- position from being used twice.
 CREATE TABLE {outbox} (
-    pos              INTEGER  PRIMARY KEY AUTOINCREMENT,
+    pos              INTEGER  PRIMARY KEY AUTOINCREMENT CHECK (pos > 0),
     key_hash         INTEGER,
     created_at       INTEGER  NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)),
     deliver_at       INTEGER,
@@ -12,7 +12,7 @@ CREATE TABLE {outbox} (
     retry_at         INTEGER,
     first_failed_at  INTEGER,
     claim_until      INTEGER,
-    id               BLOB     NOT NULL,
+    id               BLOB     NOT NULL CHECK (length(id) = 16 AND id <> zeroblob(16)),
     lane             INTEGER  NOT NULL,
     attempts         INTEGER  NOT NULL DEFAULT 0,
     envelope         INTEGER  NOT NULL DEFAULT 0,
@@ -54,7 +54,7 @@ CREATE TABLE {deferred} (
     retry_at         INTEGER,
     first_failed_at  INTEGER,
     claim_until      INTEGER,
-    id               BLOB     NOT NULL,
+    id               BLOB     NOT NULL CHECK (length(id) = 16 AND id <> zeroblob(16)),
     lane             INTEGER  NOT NULL,
     attempts         INTEGER  NOT NULL DEFAULT 0,
     envelope         INTEGER  NOT NULL DEFAULT 0,
