@@ -63,8 +63,11 @@ func (b *broker) finish(p *process, rec *outbox.Record, o transport.Outcome) {
 	if key := string(rec.Message.Key); b.open[key] == p {
 		delete(b.open, key)
 	}
-	if o == transport.Accepted {
-		b.took[string(rec.Message.Body)] = true
+	if body := string(rec.Message.Body); o == transport.Accepted && !b.took[body] {
+		b.took[body] = true
+		b.r.mu.Lock()
+		b.r.messages++
+		b.r.mu.Unlock()
 	}
 }
 

@@ -365,7 +365,7 @@ func (s *session) ReadLanes(ctx context.Context, rs []outbox.LaneRead, dst []out
 	}
 	n, err := s.LaneSession.ReadLanes(inCall(ctx, name), rs, dst)
 	if s.breach.afterRead != nil && err == nil {
-		err = s.breach.afterRead(ctx, s.LaneSession, dst[:n])
+		err = s.breach.afterRead(ctx, s.LaneSession, s.p.owner(), dst[:n])
 	}
 	return n, err
 }

@@ -148,7 +148,11 @@ func (r *run) verdict() error {
 	if pending != 0 {
 		say("%d rows pending", pending)
 	}
-	held, err := r.held()
+	now, err := s.ServerTime(ctx)
+	if err != nil {
+		return err
+	}
+	held, err := r.held(now)
 	if err != nil {
 		return err
 	}
@@ -164,9 +168,9 @@ func (r *run) verdict() error {
 	return nil
 }
 
-// held lists the owners of the lanes.
-func (r *run) held() (owners []outbox.ID, err error) {
-	rows, err := r.bed.db.QueryContext(context.Background(), `SELECT DISTINCT owner FROM postrider_lanes WHERE owner IS NOT NULL`)
+// held lists the owners of lanes whose leases have not run out.
+func (r *run) held(now time.Time) (owners []outbox.ID, err error) {
+	rows, err := r.bed.db.QueryContext(context.Background(), `SELECT DISTINCT r.owner FROM postrider_lanes l JOIN postrider_relays r ON r.owner = l.owner WHERE r.ended = 0 AND r.expires_at > $1`, now.UnixMicro())
 	if err != nil {
 		return nil, err
 	}

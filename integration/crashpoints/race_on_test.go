@@ -1,0 +1,5 @@
+//go:build race
+
+package crashpoints_test
+
+const race = true
