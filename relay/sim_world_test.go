@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	simSeeds = flag.Int("sim.seeds", 200, "seeds of TestSimulation")
+	simSeeds = flag.Int("sim.seeds", 100, "seeds of TestSimulation")
 	simFirst = flag.Uint64("sim.first", 1, "first seed of TestSimulation")
 	simTrace = flag.Bool("sim.trace", false, "print what happened")
 	simUntil = flag.String("sim.until", "", "go on over seeds that fail until one breaks this invariant")

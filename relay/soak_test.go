@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	soakSeeds = flag.Int("soak.seeds", 20, "seeds of TestSoak")
+	soakSeeds = flag.Int("soak.seeds", 10, "seeds of TestSoak")
 	soakFirst = flag.Uint64("soak.first", 1, "first seed of TestSoak")
 )
 
