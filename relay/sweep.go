@@ -203,13 +203,18 @@ func (s *sweeper) parkCall(now time.Time) *call {
 			return err
 		},
 		end: func(err error) {
-			if err != nil {
-				return
-			}
 			e.mu.Lock()
+			if err != nil {
+				// It may have let keys go, which no later call would name.
+				e.lease.load = true
+			}
 			for _, ls := range leases {
 				l := e.core.lanes[ls.Lane]
 				if l == nil || l.lease.Epoch != ls.Epoch {
+					continue
+				}
+				if err != nil {
+					l.fresh = true
 					continue
 				}
 				for _, p := range back {
@@ -223,6 +228,9 @@ func (s *sweeper) parkCall(now time.Time) *call {
 				s.park = time.Now()
 			}
 			e.mu.Unlock()
+			if err != nil {
+				e.lease.signal()
+			}
 			if len(back) > 0 {
 				e.read.signal()
 			}
