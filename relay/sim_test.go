@@ -85,7 +85,7 @@ type simPlan struct {
 	attempts                        int // MaxAttempts; 0 = without end
 	refuse, unknown, unroutable     float64
 	faults, late, stalls, freeze    float64
-	killer, hot                     bool
+	killer, hot, renewLate          bool
 	drift, pace                     float64
 	offset                          time.Duration
 }
@@ -333,6 +333,9 @@ func (s *sim) call(r *simRelay, purpose string, c *call, then func(error)) {
 	if !s.calm && time.Now().Before(r.hang) {
 		to = time.Second + s.ms(5000)
 	}
+	if !s.calm && purpose == "lease" && s.plan.renewLate && s.chance(0.7) {
+		to = s.ms(900) // about as long as it may take; windows end meanwhile
+	}
 	before, behind := false, false
 	if !s.calm {
 		before, behind = s.cut || s.chance(s.plan.faults), s.chance(lost)
@@ -573,7 +576,8 @@ func (s *sim) wire(r *simRelay, b *batch, d *transport.Delivery, failed, closed 
 			o = transport.Unknown // the context ended first
 		}
 		d.Report(o, nil)
-		if o == transport.Accepted {
+		if o == transport.Accepted && (b.window == r.e.window || b.window == r.e.lease.old) {
+			// Not an answer that nobody waits for any more.
 			r.rules.accepted[m] = true
 		}
 		closed()

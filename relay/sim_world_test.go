@@ -215,6 +215,7 @@ func simulate(seed uint64) *sim {
 	if s.chance(0.3) {
 		p.freeze = s.rng.Float64() * 0.02
 	}
+	p.renewLate = s.chance(0.15)
 	p.pace = 0.3
 	if s.chance(0.2) {
 		p.pace = 150 // a transport that is slow to take messages
