@@ -58,7 +58,7 @@ func TestBroken(t *testing.T) {
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			onEngines(t, func(t *testing.T, e engine) {
-				y := newYard(t, e, 1)
+				y := newYard(t, e, 1, newPace())
 				var seen []string
 				for _, a := range m.aims {
 					res := y.try(a, m.breach)

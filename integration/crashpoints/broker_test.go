@@ -20,11 +20,12 @@ type broker struct {
 	mu    sync.Mutex
 	open  map[string]*process // by key: whose message of it is on its way
 	took  map[string]bool     // by body
+	freed map[string]bool     // parked keys that an operator has let go
 	wrong []string
 }
 
 func newBroker(r *run) *broker {
-	b := &broker{r: r, open: map[string]*process{}, took: map[string]bool{}}
+	b := &broker{r: r, open: map[string]*process{}, took: map[string]bool{}, freed: map[string]bool{}}
 	b.rec = transporttest.NewRecorder(&transporttest.Options{Script: b.answer})
 	return b
 }
@@ -54,6 +55,9 @@ func (b *broker) begin(p *process, rec *outbox.Record) {
 	if other := b.open[key]; other != nil {
 		b.wrong = append(b.wrong, fmt.Sprintf("%s of %s sent while a message of its key is on its way from %s", rec.Message.Body, p.name, other.name))
 	}
+	if key == "p" && !b.freed[key] {
+		b.wrong = append(b.wrong, fmt.Sprintf("%s was sent while its key was parked", rec.Message.Body))
+	}
 	b.open[key] = p
 }
 
@@ -80,6 +84,13 @@ func (b *broker) forget(p *process) {
 			delete(b.open, key)
 		}
 	}
+}
+
+// free is an operator who lets a parked key go.
+func (b *broker) free(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.freed[key] = true
 }
 
 func (b *broker) accepted(body string) bool {
@@ -113,7 +124,11 @@ func (w *wire) Send(ctx context.Context, ds []*transport.Delivery) {
 func (w *wire) one(ctx context.Context, d *transport.Delivery) {
 	p, r := w.p, w.p.r
 	body := string(d.Record.Message.Body)
+	rec := d.Record
 	if w.breach.early {
+		own := *rec // theirs no longer once it is reported
+		own.Message = rec.Message.Clone()
+		rec = &own
 		d.Report(transport.Accepted, nil)
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -129,13 +144,13 @@ func (w *wire) one(ctx context.Context, d *transport.Delivery) {
 		d.Report(transport.Unreachable, errCut)
 		return
 	}
-	r.broker.begin(p, d.Record)
-	sent := &transport.Delivery{Record: d.Record, Lane: d.Lane, Epoch: d.Epoch, Pos: d.Pos}
+	r.broker.begin(p, rec)
+	sent := &transport.Delivery{Record: rec, Lane: d.Lane, Epoch: d.Epoch, Pos: d.Pos}
 	r.broker.rec.Send(context.WithoutCancel(ctx), []*transport.Delivery{sent})
 	o, err := sent.Outcome()
-	r.log("%s: broker says %s to %s (position %d, epoch %d, %d attempts)", p.name, o, body, d.Pos, d.Epoch, d.Record.Attempts)
+	r.log("%s: broker says %s to %s (position %d, epoch %d, %d attempts)", p.name, o, body, d.Pos, d.Epoch, rec.Attempts)
 	r.moved()
-	r.broker.finish(p, d.Record, o)
+	r.broker.finish(p, rec, o)
 	switch {
 	case fault == killAfter:
 		p.kill()

@@ -466,11 +466,14 @@ func (r *run) play() (err error) {
 	defer r.close()
 	ctx := context.Background()
 	// d1 draws its position early and commits late, where the engine can.
-	err = r.produce("a1", "b1", "c1", "u1", "a2", "b2", "c2", "u2", "q1", "q2", "a3", "b3", "c3", "u3", "a4", "b4", "c4", "s1")
+	err = r.produce("a1", "b1", "c1", "u1", "a2", "b2", "c2", "u2", "q1", "q2", "p1", "p2", "a3", "b3", "c3", "u3", "a4", "b4", "c4", "s1")
 	if err != nil {
 		return err
 	}
 	if err := r.crash(); err != nil {
+		return err
+	}
+	if _, err := r.bed.store.ParkKey(ctx, outbox.ParkedKey{Route: "default", Key: []byte("p"), By: "test", Why: "test"}); err != nil {
 		return err
 	}
 	var late func() error
@@ -504,7 +507,6 @@ func (r *run) play() (err error) {
 			return err
 		}
 	}
-	r.next("later messages")
 	_, rollback, err := r.enlist("a99", "u99")
 	if err != nil {
 		return err
@@ -513,21 +515,30 @@ func (r *run) play() (err error) {
 		return err
 	}
 
-	err = r.await("q1 to be parked or out", func() (bool, error) {
-		if r.broker.accepted("q1") {
-			return true, nil
-		}
+	err = r.await("p to be moved aside, and q1 to be parked or out", func() (bool, error) {
 		keys, err := r.bed.store.ParkedKeys(ctx, nil)
-		return len(keys) > 0, err
+		if err != nil || len(keys) < 2 && !r.broker.accepted("q1") {
+			return false, err
+		}
+		at, err := r.places()
+		for id, where := range at {
+			if strings.HasPrefix(r.names[id], "p") && where[0] != "deferred" {
+				return false, nil
+			}
+		}
+		return err == nil, err
 	})
 	if err != nil {
 		return err
 	}
-	freed, err := r.bed.store.UnparkKey(ctx, "default", []byte("q"), "test")
-	if err != nil {
-		return err
+	r.broker.free("p")
+	for _, key := range []string{"p", "q"} {
+		freed, err := r.bed.store.UnparkKey(ctx, "default", []byte(key), "test")
+		if err != nil {
+			return err
+		}
+		r.log("operator: unparked %s: %v", key, freed)
 	}
-	r.log("operator: unparked q: %v", freed)
 	r.next("the hand-over")
 
 	// The hand-over: a second relay joins, then the first one leaves.
