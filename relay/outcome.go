@@ -243,7 +243,10 @@ func (c *core) settled(o *outcome, res outbox.SettleResult, now time.Time) (fenc
 		l.lease.Dead = true
 	}
 	if o.Outcome == outbox.SettlePark {
+		// By the time of this answer an operator may have let the key go, and a
+		// move may have lifted it: the store's list is the truth.
 		c.park(l, k.bytes)
+		l.fresh = true
 		return false
 	}
 	c.advance(k)

@@ -111,13 +111,15 @@ func (s *settler) written(batch []*outcome, results []outbox.SettleResult, marke
 		}
 	}
 	drained := e.core.drained()
+	parked := len(e.core.unloaded()) > 0
+	e.lease.load = e.lease.load || parked
 	e.kickSenders()
 	e.mu.Unlock()
 	for i, o := range batch {
 		e.opt.Hooks.settled(o, results[i])
 	}
 	e.leasesLost(lost, "an outcome was fenced")
-	if drained || len(lost) > 0 {
+	if drained || parked || len(lost) > 0 {
 		e.lease.signal()
 	}
 	e.read.signal() // there is room, and keys may be due
