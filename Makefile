@@ -60,3 +60,11 @@ golden-update:
 .PHONY: clean
 clean:
 	rm -rf $(BIN)
+
+# The long proofs: simulated relays, relays among faults, crashes at every
+# statement, histories. About 45 minutes.
+PROVE_SEEDS := 20000
+.PHONY: prove
+prove:
+	go test ./relay -count=1 -timeout 60m -v -run 'TestSimulation$$' -sim.seeds=$(PROVE_SEEDS)
+	cd integration && POSTRIDER_PROVE=1 go test -tags prove -count=1 -timeout 60m -v ./chaos ./crashpoints ./histories

@@ -1,3 +1,5 @@
+//go:build prove
+
 // Package chaos breaks everything around relay processes at once, and the
 // processes too, and then asks the database and the stream what came of it. Its
 // tests run on Linux.

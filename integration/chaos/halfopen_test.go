@@ -1,4 +1,4 @@
-//go:build linux
+//go:build prove && linux
 
 package chaos_test
 

@@ -1,3 +1,5 @@
+//go:build prove
+
 package crashpoints_test
 
 import (
