@@ -64,6 +64,7 @@ type lane struct {
 	pending int    // rows handed out whose outcome is not settled
 
 	fresh    bool        // its parked keys are to be read
+	changes  int         // of its parked keys that other calls have made
 	loaded   bool        // its parked keys are known
 	draining bool        // to be given back once pending is 0
 	lost     atomic.Bool // not ours any more; senders ask without the lock
@@ -71,6 +72,15 @@ type lane struct {
 
 // Live implements transport.Lease.
 func (l *lane) Live() bool { return !l.lost.Load() && l.window.live() }
+
+// reload has the parked keys read again after a call that has, or may have,
+// changed them. A read of them that is under way does not count: it may be older
+// than the change, and park a key for ever, or let one go, that the table does
+// not.
+func (l *lane) reload() {
+	l.fresh = true
+	l.changes++
+}
 
 func (l *lane) closed() bool { return l.draining || l.lost.Load() }
 

@@ -191,9 +191,9 @@ func (l *leaser) balance() (short int, over []*lane) {
 // loadCall learns the parked keys of lanes before anything of them is read.
 func (l *leaser) loadCall(w *window, lanes []*lane) *call {
 	e := l.e
-	numbers := make([]outbox.Lane, len(lanes))
+	numbers, changes := make([]outbox.Lane, len(lanes)), make([]int, len(lanes))
 	for i, ln := range lanes {
-		numbers[i] = ln.lease.Lane
+		numbers[i], changes[i] = ln.lease.Lane, ln.changes
 	}
 	var parked []outbox.ParkedKey
 	return &call{
@@ -209,8 +209,8 @@ func (l *leaser) loadCall(w *window, lanes []*lane) *call {
 				return
 			}
 			e.mu.Lock()
-			for _, ln := range lanes {
-				if !ln.closed() {
+			for i, ln := range lanes {
+				if !ln.closed() && ln.changes == changes[i] {
 					e.core.loadParked(ln, parked)
 				}
 			}

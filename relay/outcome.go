@@ -246,7 +246,7 @@ func (c *core) settled(o *outcome, res outbox.SettleResult, now time.Time) (fenc
 		// By the time of this answer an operator may have let the key go, and a
 		// move may have lifted it: the store's list is the truth.
 		c.park(l, k.bytes)
-		l.fresh = true
+		l.reload()
 		return false
 	}
 	c.advance(k)

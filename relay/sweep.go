@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/outbox"
@@ -204,35 +205,25 @@ func (s *sweeper) parkCall(now time.Time) *call {
 		},
 		end: func(err error) {
 			e.mu.Lock()
-			if err != nil {
-				// It may have let keys go, which no later call would name.
-				e.lease.load = true
-			}
 			for _, ls := range leases {
 				l := e.core.lanes[ls.Lane]
 				if l == nil || l.lease.Epoch != ls.Epoch {
 					continue
 				}
-				if err != nil {
-					l.fresh = true
-					continue
+				// After an error keys may have been let go that no later call names.
+				if err != nil || slices.ContainsFunc(back, func(p outbox.ParkedKey) bool { return p.Lane == ls.Lane }) {
+					l.reload()
+					e.lease.load = true
 				}
-				for _, p := range back {
-					if p.Lane == ls.Lane {
-						e.core.unpark(l, p.Key)
-					}
-				}
-				l.moving = len(l.parked) > 0 || moved == moveRows
+				l.moving = err != nil || len(l.parked) > 0 || moved == moveRows
 			}
-			if moved == moveRows {
+			load := e.lease.load
+			if err == nil && moved == moveRows {
 				s.park = time.Now()
 			}
 			e.mu.Unlock()
-			if err != nil {
+			if load {
 				e.lease.signal()
-			}
-			if len(back) > 0 {
-				e.read.signal()
 			}
 		},
 	}
