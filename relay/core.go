@@ -517,6 +517,10 @@ func (c *core) takeBatch(rt *route, now time.Time) []*row {
 		}
 		rt.ready[n] = item{}
 		if it.k == nil {
+			if it.r == c.solo && it.r.key != nil && it.r.lane.parked[string(it.r.key.bytes)] {
+				c.unsolo() // parked while it waited for the broker
+				continue
+			}
 			if r := it.r; !r.lane.closed() && r.state == rowHeld && c.handOut(r) {
 				batch, size = append(batch, r), size+r.size
 			}

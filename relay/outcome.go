@@ -109,6 +109,12 @@ func (c *core) rehold(r *row) {
 		return
 	}
 	k.flight--
+	if k.partial || r.lane.parked[string(k.bytes)] {
+		r.lane.held--
+		c.remove(r)
+		c.cut(k, 0)
+		return
+	}
 	k.insert(r)
 	c.advance(k)
 }
