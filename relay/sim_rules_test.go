@@ -16,6 +16,13 @@ type simRules struct {
 	losses   int                  // store connections lost
 	held     bool                 // no renewal that began after the last loss has succeeded
 	start    map[outbox.Lane]int  // losses when the lane was last read from its start
+	flying   map[flight]int       // messages on the wire and not answered
+}
+
+// flight is a lane under one of the relay's owner ids.
+type flight struct {
+	owner outbox.ID
+	lane  outbox.Lane
 }
 
 // simCall is what a store call under way does, seen from the store.
@@ -63,6 +70,16 @@ func (c *simCall) read(reads []outbox.LaneRead) {
 			c.starts = append(c.starts, rd.Lane)
 		case c.losses > c.r.rules.start[rd.Lane]:
 			s.breaks("cursor", "relay %d read lane %d above %d after a lost connection, not from its start", c.r.name, rd.Lane, rd.After)
+		}
+	}
+}
+
+// acquire judges a renewal: a lane is given back when nothing of it is on its
+// way, so that a clean hand-over sends nothing twice.
+func (c *simCall) acquire(r outbox.LaneRequest) {
+	for _, l := range r.Release {
+		if n := c.r.rules.flying[flight{r.Owner, l.Lane}]; n > 0 {
+			c.r.s.breaks("handover", "relay %d gives lane %d back with %d messages on their way", c.r.name, l.Lane, n)
 		}
 	}
 }

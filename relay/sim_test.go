@@ -204,7 +204,7 @@ func (simTransport) Send(context.Context, []*transport.Delivery) {}
 func (t simTransport) PipelinesKeys() bool                       { return t.pipelined }
 
 func (s *sim) newRelay() *simRelay {
-	r := &simRelay{s: s, name: len(s.relays) + 1, rules: simRules{accepted: map[*simMessage]bool{}, start: map[outbox.Lane]int{}}}
+	r := &simRelay{s: s, name: len(s.relays) + 1, rules: simRules{accepted: map[*simMessage]bool{}, start: map[outbox.Lane]int{}, flying: map[flight]int{}}}
 	attempts := s.plan.attempts
 	if attempts == 0 {
 		attempts = -1
@@ -394,6 +394,7 @@ func (st simStore) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst [
 }
 
 func (st simStore) AcquireLanes(ctx context.Context, r outbox.LaneRequest) (outbox.LaneGrant, error) {
+	st.call.acquire(r)
 	g, err := st.Mem.AcquireLanes(ctx, r)
 	st.call.renewed = err == nil
 	st.call.expires = time.Now().Add(time.Duration(float64(r.TTL) / (1 + st.s.plan.drift)))
@@ -498,6 +499,7 @@ func (s *sim) wire(r *simRelay, b *batch, d *transport.Delivery, failed, closed 
 	m := s.messages[d.Record.ID]
 	m.sent++
 	s.begin(r, b, d, m)
+	r.rules.flying[flight{b.window.owner, d.Lane}]++
 	spend := func() { m.counted++ }
 	if solo := r.e.core.solo; solo != nil && solo.sent == d {
 		spend = func() {} // committed before the send; its outcome adds none
@@ -576,6 +578,7 @@ func (s *sim) wire(r *simRelay, b *batch, d *transport.Delivery, failed, closed 
 			o = transport.Unknown // the context ended first
 		}
 		d.Report(o, nil)
+		r.rules.flying[flight{b.window.owner, d.Lane}]--
 		if o == transport.Accepted && (b.window == r.e.window || b.window == r.e.lease.old) {
 			// Not an answer that nobody waits for any more.
 			r.rules.accepted[m] = true
