@@ -23,6 +23,7 @@ import (
 var (
 	simSeeds = flag.Int("sim.seeds", 100, "seeds of TestSimulation")
 	simFirst = flag.Uint64("sim.first", 1, "first seed of TestSimulation")
+	simFor   = flag.Duration("sim.for", 0, "begin no seed after that long; 0 = run all")
 	simTrace = flag.Bool("sim.trace", false, "print what happened")
 	simUntil = flag.String("sim.until", "", "go on over seeds that fail until one breaks this invariant")
 )
@@ -357,11 +358,15 @@ func TestSimulation(t *testing.T) {
 	total := map[string]int{}
 	workers := runtime.GOMAXPROCS(0)
 	var over atomic.Bool // a seed has failed
+	late := func() bool { return false }
+	if began := time.Now(); *simFor > 0 {
+		late = func() bool { return time.Since(began) > *simFor }
+	}
 	t.Run("seeds", func(t *testing.T) {
 		for w := range workers {
 			t.Run(fmt.Sprint("worker", w), func(t *testing.T) {
 				t.Parallel()
-				for i := w; i < *simSeeds && !over.Load(); i += workers {
+				for i := w; i < *simSeeds && !over.Load() && !late(); i += workers {
 					seed := *simFirst + uint64(i)
 					met := *simUntil == ""
 					var s *sim
@@ -381,6 +386,7 @@ func TestSimulation(t *testing.T) {
 					for k, n := range s.seen {
 						total[k] += n
 					}
+					total["seeds"]++
 					total["events"] += s.events
 					total["messages"] += len(s.messages)
 					mu.Unlock()
@@ -395,12 +401,12 @@ func TestSimulation(t *testing.T) {
 	for _, k := range slices.Sorted(maps.Keys(total)) {
 		t.Logf("%9d %s", total[k], k)
 	}
-	if *simSeeds < 500 {
+	if total["seeds"] < 500 {
 		return // too few to meet everything
 	}
 	for _, k := range mustSee {
 		if total[k] == 0 {
-			t.Errorf("%q never happened in %d seeds: the proof does not cover it", k, *simSeeds)
+			t.Errorf("%q never happened in %d seeds: the proof does not cover it", k, total["seeds"])
 		}
 	}
 }
