@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -354,6 +355,10 @@ var mustSee = append([]string{
 
 func TestSimulation(t *testing.T) {
 	t.Parallel()
+	// Runs leave much garbage and keep little: with the default two thirds of
+	// the time are spent collecting it.
+	percent := debug.SetGCPercent(800)
+	t.Cleanup(func() { debug.SetGCPercent(percent) })
 	var mu sync.Mutex
 	total := map[string]int{}
 	workers := runtime.GOMAXPROCS(0)
