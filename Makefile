@@ -61,10 +61,22 @@ golden-update:
 clean:
 	rm -rf $(BIN)
 
-# The long proofs: simulated relays, relays among faults, crashes at every
-# statement, histories. About 45 minutes.
-PROVE_SEEDS := 20000
+# Mutants of the production source, each of which a proof must notice:
+#   make mutants ARGS='-short'
+#   make mutants ARGS='tombstones hold'
+.PHONY: mutants
+mutants:
+	@go build -o $(BIN)/testrun ./integration/cmd/testrun
+	@go build -o $(BIN)/mutants ./integration/cmd/mutants
+	@$(BIN)/testrun exec $(BIN)/mutants $(ARGS)
+
+# The long proofs, within 50 minutes on two cores: as many seeds of the
+# simulation as fit into PROVE_TIME, all mutants, relays among faults, crashes at
+# every statement, histories.
+PROVE_SEEDS ?= 100000
+PROVE_TIME ?= 25m
 .PHONY: prove
 prove:
-	go test ./relay -count=1 -timeout 60m -v -run 'TestSimulation$$' -sim.seeds=$(PROVE_SEEDS)
+	go test ./relay -count=1 -timeout 60m -v -run 'TestSimulation$$' -sim.seeds=$(PROVE_SEEDS) -sim.for=$(PROVE_TIME)
+	@$(MAKE) --no-print-directory mutants
 	cd integration && POSTRIDER_PROVE=1 go test -tags prove -count=1 -timeout 60m -v ./chaos ./crashpoints ./histories

@@ -141,9 +141,9 @@ type command struct{ *exec.Cmd }
 func (t tree) command(ctx context.Context, name string, args ...string) command {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = t.dir
-	// Without -trimpath every copy would be built anew. Git must not take a
-	// repository around the copy for its own: it would then ignore the paths.
-	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -trimpath"), "GIT_CEILING_DIRECTORIES="+filepath.Dir(t.dir))
+	// Git must not take a repository around the copy for its own: it would then
+	// ignore the paths.
+	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(t.dir))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
