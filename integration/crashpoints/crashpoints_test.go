@@ -169,7 +169,7 @@ const (
 	// budget is how long an engine may take, unless everything is to be proved or
 	// it has run fewer than fewest cases. On two idle cores it is not reached.
 	budget = 100 * time.Second
-	fewest = 60
+	fewest = 40
 )
 
 func newYard(t *testing.T, e engine, n int, p *pace) *yard {
