@@ -155,9 +155,7 @@ func (g *rig) waitAccepted(n int) {
 	g.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	for len(g.rec.First()) < n {
-		g.must(g.rec.WaitAccepted(ctx, len(g.rec.Accepted())+1))
-	}
+	g.must(g.rec.WaitFirst(ctx, n))
 }
 
 func (g *rig) pending() int64 {

@@ -78,6 +78,7 @@ type Recorder struct {
 	peak       int
 	late       int
 	accepted   int
+	firsts     map[outbox.ID]bool // accepted at least once
 	violations []string
 	changed    chan struct{} // closed at the next change
 }
@@ -90,7 +91,7 @@ var (
 
 // NewRecorder returns a Recorder; nil options mean their defaults.
 func NewRecorder(opts *Options) *Recorder {
-	r := &Recorder{nth: map[outbox.ID]int{}, open: map[string]int{}, changed: make(chan struct{})}
+	r := &Recorder{nth: map[outbox.ID]int{}, open: map[string]int{}, firsts: map[outbox.ID]bool{}, changed: make(chan struct{})}
 	if opts != nil {
 		r.opts = *opts
 	}
@@ -234,6 +235,7 @@ func (r *Recorder) finish(d *transport.Delivery, key string, o transport.Outcome
 		}
 		if o == transport.Accepted {
 			r.accepted++
+			r.firsts[d.Record.ID] = true
 		}
 	})
 	d.Report(o, err)
@@ -299,6 +301,12 @@ func (r *Recorder) WaitAccepted(ctx context.Context, n int) error {
 	return r.wait(ctx, "accepted", n, func() int { return r.accepted })
 }
 
+// WaitFirst returns when at least n different messages were Accepted, or with
+// the reason why ctx ended and how many were.
+func (r *Recorder) WaitFirst(ctx context.Context, n int) error {
+	return r.wait(ctx, "accepted", n, func() int { return len(r.firsts) })
+}
+
 func (r *Recorder) wait(ctx context.Context, what string, n int, have func() int) error {
 	for {
 		r.mu.Lock()
@@ -318,7 +326,7 @@ func (r *Recorder) wait(ctx context.Context, what string, n int, have func() int
 // Reset forgets what was recorded; messages in flight stay so.
 func (r *Recorder) Reset() {
 	r.update(func() {
-		r.sent, r.violations, r.nth = nil, nil, map[outbox.ID]int{}
+		r.sent, r.violations, r.nth, r.firsts = nil, nil, map[outbox.ID]int{}, map[outbox.ID]bool{}
 		r.late, r.accepted, r.peak = 0, 0, r.inFlight
 	})
 }

@@ -123,16 +123,21 @@ func TestRecorderWaits(t *testing.T) {
 		go func() {
 			for range 3 {
 				time.Sleep(time.Second)
-				r.Send(context.Background(), []*transport.Delivery{delivery("")})
+				d := delivery("")
+				r.Send(context.Background(), []*transport.Delivery{d})
+				r.Send(context.Background(), []*transport.Delivery{{Record: d.Record}})
 			}
 		}()
-		if err := r.WaitAccepted(t.Context(), 3); err != nil {
+		if err := r.WaitFirst(t.Context(), 2); err != nil || len(r.First()) != 2 {
+			t.Fatalf("waited for two different messages: %v, log %+v", err, r.Sent())
+		}
+		if err := r.WaitAccepted(t.Context(), 6); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := r.WaitSent(ctx, 4); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("waiting for a fourth message: %v, want the deadline", err)
+		if err := r.WaitSent(ctx, 7); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("waiting for a seventh send: %v, want the deadline", err)
 		}
 	})
 }
