@@ -95,26 +95,54 @@ func storeBackoff(n int) time.Duration { return backoff(10*time.Millisecond, tim
 type session struct {
 	e       *engine
 	purpose string
+	trust   *trust // under which it was opened
 	store   outbox.LaneStore
 	close   func() error
 }
+
+// trust is what connections are opened under. A renewal that gets no answer in
+// time ends it: the other end may have vanished without a word, and the calls of
+// the other loops would wait out their much longer limit for a line that will
+// never answer.
+type trust struct {
+	ctx context.Context
+	end context.CancelFunc
+}
+
+func newTrust() *trust {
+	t := &trust{}
+	t.ctx, t.end = context.WithCancel(context.Background())
+	return t
+}
+
+// distrust gives up every connection: calls under way are cancelled, and each
+// loop opens its own anew.
+func (e *engine) distrust() { e.trust.Swap(newTrust()).end() }
 
 func (e *engine) session(purpose string) *session { return &session{e: e, purpose: purpose} }
 
 // do makes the call on the session's connection, opening it first, closing it
 // after an error that is not the contract's own.
 func (s *session) do(ctx context.Context, c *call) error {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	if t := s.e.trust.Load(); s.trust != t {
+		s.end()
+		s.trust = t
+	}
+	call, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	err := s.open(ctx)
+	defer context.AfterFunc(s.trust.ctx, cancel)()
+	err := s.open(call)
 	if err == nil {
-		err = c.do(ctx, s.store)
+		err = c.do(call, s.store)
 	}
 	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
+	case ctx.Err() != nil:
 		s.end() // stopping: not an outage
 	case s.e.answered(s.purpose, err):
 		s.end()
+		if s.purpose == s.e.lease.purpose && errors.Is(call.Err(), context.DeadlineExceeded) {
+			s.e.distrust()
+		}
 	}
 	return err
 }

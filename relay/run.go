@@ -166,6 +166,7 @@ type engine struct {
 	store  outbox.LaneStore
 	parker parker // nil: nothing is ever parked
 	state  storeState
+	trust  atomic.Pointer[trust] // what the loops' connections are opened under
 
 	mu     sync.Mutex
 	core   *core
@@ -204,6 +205,7 @@ func (c clock) now() time.Time {
 func newEngine(opt Options, ls outbox.LaneStore, transports map[string]transport.Transport) *engine {
 	e := &engine{opt: opt, store: ls, all: true}
 	e.state.hook = opt.Hooks.Store
+	e.trust.Store(newTrust())
 	e.parker, _ = ls.(parker)
 	e.core = newCore(&e.opt, e)
 	for _, name := range slices.Sorted(maps.Keys(transports)) {
