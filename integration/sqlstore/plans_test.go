@@ -17,7 +17,7 @@ import (
 // statement is the golden text of a statement; a limited one is for 32 rows.
 func statement(tb testing.TB, engine, name string) string {
 	tb.Helper()
-	b, err := os.ReadFile(filepath.Join("..", "..", "store", "sqlstore", "testdata", engine, name+".sql"))
+	b, err := os.ReadFile(filepath.Join("..", "..", "store", "internal", "sqlcore", "testdata", engine, name+".sql"))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -301,7 +301,7 @@ func TestSQLitePlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	files, err := filepath.Glob(filepath.Join("..", "..", "store", "sqlstore", "testdata", "sqlite", "*.sql"))
+	files, err := filepath.Glob(filepath.Join("..", "..", "store", "internal", "sqlcore", "testdata", "sqlite", "*.sql"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no statements: %v", err)
 	}

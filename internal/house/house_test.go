@@ -26,8 +26,9 @@ var arrows = []arrow{
 	{folder: "store/schema"},
 	{folder: "transport", may: []string{"outbox"}},
 	{folder: "relay", may: []string{"outbox", "transport"}},
-	{folder: "store/sqlstore", may: []string{"outbox", "inbox", "store/schema"}},
-	{folder: "store/pgxstore", may: []string{"outbox", "inbox", "store/schema"}},
+	{folder: "store/internal/sqlcore", may: []string{"outbox", "inbox", "store/schema"}},
+	{folder: "store/sqlstore", may: []string{"outbox", "inbox", "store/internal/sqlcore"}},
+	{folder: "store/pgxstore", may: []string{"outbox", "inbox", "store/internal/sqlcore"}},
 	{folder: "store/storetest", may: []string{"outbox", "inbox"}},
 	{folder: "inbox/inboxtest", may: []string{"inbox"}},
 	{folder: "transport/transporttest", may: []string{"outbox", "transport"}},
@@ -90,7 +91,7 @@ func inRoot(dir string) bool {
 	case "outbox", "inbox", "relay", "health", "admin", "internal":
 		return true
 	}
-	return dir == "transport" || slices.Contains([]string{"transport/transporttest", "transport/httptransport", "transport/sqltransport", "store/schema", "store/sqlstore", "store/storetest"}, dir)
+	return dir == "transport" || slices.Contains([]string{"transport/transporttest", "transport/httptransport", "transport/sqltransport", "store/schema", "store/internal/sqlcore", "store/sqlstore", "store/storetest"}, dir)
 }
 
 func TestRootRequiresUUIDOnly(t *testing.T) {

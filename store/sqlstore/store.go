@@ -3,19 +3,12 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
-	"strconv"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/store/schema"
+	"github.com/postrider/postrider/store/internal/sqlcore"
 )
 
 // Options configure a [Store]. The zero value, and nil, are usable.
@@ -39,68 +32,18 @@ type Options struct {
 	RelayDB *sql.DB
 }
 
-const (
-	maxLanes     = 1024 // of one kind and route
-	routeTimeout = 5 * time.Second
-)
-
-func (o *Options) withDefaults() Options {
-	var c Options
-	if o != nil {
-		c = *o
+func (o *Options) core() sqlcore.Options {
+	if o == nil {
+		return sqlcore.Options{}
 	}
-	if c.Prefix == "" {
-		c.Prefix = schema.DefaultPrefix
-	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = outbox.DefaultSize
-	}
-	c.Routes = slices.Clone(c.Routes)
-	return c
-}
-
-func (o Options) names() schema.Names { return schema.Names{Schema: o.Schema, Prefix: o.Prefix} }
-
-func (o *Options) validate(d *Dialect) error {
-	if err := o.names().Validate(d.engine); err != nil {
-		return invalid("%w", err)
-	}
-	if o.MaxBytes < 0 {
-		return invalid("MaxBytes %d is negative: use a positive number of bytes", o.MaxBytes)
-	}
-	seen := map[string]bool{}
-	for _, r := range o.Routes {
-		switch {
-		case r.Name == "" || len(r.Name) > outbox.MaxName:
-			return invalid("route name %.80q has %d bytes, limit 1 to %d", r.Name, len(r.Name), outbox.MaxName)
-		case strings.ContainsFunc(r.Name, func(c rune) bool { return c < 0x20 || c == 0x7f || c == '\uFFFD' }):
-			return invalid("route name %q has a control or invalid character: remove it", r.Name)
-		case seen[r.Name]:
-			return invalid("route %q stands twice: names are unique", r.Name)
-		case r.Ordered < 0 || r.Ordered > maxLanes || r.Unordered < 0 || r.Unordered > maxLanes:
-			return invalid("route %q has %d ordered and %d unordered lanes, limit 1 to %d of each (0 for the default)", r.Name, r.Ordered, r.Unordered, maxLanes)
-		}
-		seen[r.Name] = true
-	}
-	return nil
+	return sqlcore.Options{Schema: o.Schema, Prefix: o.Prefix, Routes: o.Routes, MaxBytes: o.MaxBytes}
 }
 
 // Store is the outbox and the inbox of one database. It implements every
 // capability of package outbox, is safe for concurrent use, and returns memory
 // that the caller owns. It starts nothing and closes nothing: the pools stay
 // the caller's.
-type Store struct {
-	d     *Dialect
-	q     *texts
-	opts  Options
-	names schema.Names
-	db    *sql.DB
-	relay *sql.DB
-
-	routes   atomic.Pointer[routeTable]
-	sessions atomic.Int32 // connections pinned for a relay
-	handle                // lane statements on connections of the pool
-}
+type Store struct{ core *sqlcore.Store }
 
 var (
 	_ outbox.Store         = (*Store)(nil)
@@ -114,6 +57,7 @@ var (
 	_ outbox.AgeStore      = (*Store)(nil)
 	_ outbox.DeadLetters   = (*Store)(nil)
 	_ outbox.Parker        = (*Store)(nil)
+	_ outbox.Confirmer     = (*Store)(nil)
 	_ outbox.LaneParker    = (*Store)(nil)
 	_ outbox.Inspector     = (*Store)(nil)
 	_ inbox.Store[Tx]      = (*Store)(nil)
@@ -128,350 +72,90 @@ func New(db *sql.DB, d *Dialect, opts *Options) (*Store, error) {
 	case db == nil:
 		return nil, invalid("the *sql.DB is nil: open it first")
 	case d == nil:
-		return nil, invalid("the dialect is nil: use sqlstore.PostgreSQL or sqlstore.SQLite")
+		return nil, errNoDialect
 	}
-	o := opts.withDefaults()
-	if err := o.validate(d); err != nil {
-		return nil, err
+	relay := db
+	if opts != nil && opts.RelayDB != nil {
+		relay = opts.RelayDB
 	}
-	s := &Store{d: d, q: d.expand(o.names()), opts: o, names: o.names(), db: db, relay: db}
-	if o.RelayDB != nil {
-		s.relay = o.RelayDB
-	}
-	for _, pool := range []*sql.DB{s.db, s.relay} {
-		if err := d.checkDriver(pool); err != nil {
+	for _, db := range []*sql.DB{db, relay} {
+		if err := d.checkDriver(db); err != nil {
 			return nil, err
 		}
 	}
-	s.handle = handle{s: s}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	// Now rather than in the first Enlist, whose caller may hold the only
-	// connection. Without tables or server this is for later.
-	_, _ = s.loadRoutes(ctx)
-	return s, nil
-}
-
-// checkDriver refuses a pool whose driver is plainly another engine's.
-func (d *Dialect) checkDriver(db *sql.DB) error {
-	name := strings.ToLower(fmt.Sprintf("%T", db.Driver()))
-	for _, other := range dialects {
-		if other == d || slices.ContainsFunc(d.drivers, func(s string) bool { return strings.Contains(name, s) }) {
-			continue
-		}
-		if slices.ContainsFunc(other.drivers, func(s string) bool { return strings.Contains(name, s) }) {
-			return invalid("dialect %s does not fit the driver %T: use sqlstore.%s", d, db.Driver(), other)
-		}
-	}
-	return nil
-}
-
-var dialects = []*Dialect{PostgreSQL, SQLite}
-
-// ConcurrentUse implements outbox.Concurrent.
-func (s *Store) ConcurrentUse() bool { return true }
-
-// ServerTime implements outbox.ServerClock.
-func (s *Store) ServerTime(ctx context.Context) (t time.Time, err error) {
-	// Nothing but this one statement between the caller and the clock.
-	err = s.single(ctx, "server time", func(q querier) error {
-		var us int64
-		if err := queryRow(ctx, q, s.q.Now, nil, &us); err != nil {
-			return err
-		}
-		t = time.UnixMicro(us).UTC()
-		return nil
-	})
-	return t, err
-}
-
-// routeTable is what is known of the routes. Their lanes never change, new
-// routes can appear.
-type routeTable struct {
-	list   []outbox.Route
-	byName map[string]route
-}
-
-type route struct {
-	outbox.Route
-	lanes any // all its lanes as an argument
-}
-
-func (t *routeTable) names() string {
-	names := make([]string, len(t.list))
-	for i, r := range t.list {
-		names[i] = strconv.Quote(r.Name)
-	}
-	return strings.Join(names, ", ")
-}
-
-// at is the route of a stored lane.
-func (t *routeTable) at(n outbox.Lane) (outbox.Route, bool) {
-	for _, r := range t.list {
-		if n >= r.First && n < r.First+outbox.Lane(r.Lanes()) {
-			return r, true
-		}
-	}
-	return outbox.Route{}, false
-}
-
-func (s *Store) loadRoutes(ctx context.Context) (*routeTable, error) {
-	t := &routeTable{byName: map[string]route{}}
-	err := s.single(ctx, "read routes", func(q querier) error {
-		t.list = t.list[:0]
-		return query(ctx, q, s.q.Routes, nil, func(rows *sql.Rows) error {
-			var r outbox.Route
-			err := rows.Scan(&r.Name, &r.First, &r.Ordered, &r.Unordered)
-			t.list = append(t.list, r)
-			return err
-		})
+	core, err := sqlcore.New(sqlcore.Config{
+		Package: "sqlstore", Dialect: d.core, Pool: pool{db}, Sessions: pool{relay}, Options: opts.core(),
+		MorePool: "raise SetMaxOpenConns, or give the relay a pool of its own in Options.RelayDB",
 	})
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range t.list {
-		t.byName[r.Name] = route{r, s.d.lanes(int64(r.First), int64(r.Lanes()))}
-	}
-	if len(t.list) > 0 {
-		s.routes.Store(t)
-	}
-	return t, nil
+	return &Store{core}, nil
 }
 
-// Routes implements outbox.Router. It reads the database.
-func (s *Store) Routes(ctx context.Context) ([]outbox.Route, error) {
-	t, err := s.loadRoutes(ctx)
-	if err != nil {
-		return nil, err
+var errNoDialect = invalid("the dialect is nil: use sqlstore.PostgreSQL or sqlstore.SQLite")
+
+// Script is the DDL for an empty database, with the routes of opts, as Migrate
+// would leave it: for deployment tooling that applies SQL itself. opts may be
+// nil. Errors are outbox.ErrInvalidArgument.
+func Script(d *Dialect, opts *Options) (string, error) {
+	if d == nil {
+		return "", errNoDialect
 	}
-	return t.list, nil
+	return sqlcore.Script(d.core, opts.core())
 }
 
-// knownRoutes reads the routes unless that has been done.
-func (s *Store) knownRoutes(ctx context.Context) (*routeTable, error) {
-	if t := s.routes.Load(); t != nil {
-		return t, nil
+// Enlist implements outbox.Enlister. One record costs one statement, many cost
+// one per 1,000 records or 8 MiB of each route, and scheduled ones a statement
+// of their own. An id is looked for among the rows of its route that tx can
+// see; a concurrent transaction that enlists the same id under another
+// ordering key is not noticed.
+//
+// It never waits for a lock and reads nothing outside of tx once the routes
+// are known. At REPEATABLE READ or SERIALIZABLE the engine may end tx with a
+// serialization failure where an id was enlisted concurrently.
+func (s *Store) Enlist(ctx context.Context, tx Tx, recs ...outbox.Record) error {
+	err := sqlcore.CheckTx(tx)
+	if err == nil {
+		err = s.core.Enlist(ctx, querier{tx}, recs)
 	}
-	return s.freshRoutes(ctx)
+	return wrap("enlist", err)
 }
 
-// freshRoutes reads the routes on a connection of the store's own pool. The
-// caller may be inside a transaction that holds that pool's only connection,
-// so the wait is bounded.
-func (s *Store) freshRoutes(ctx context.Context) (*routeTable, error) {
-	short, cancel := context.WithTimeout(ctx, routeTimeout)
-	defer cancel()
-	t, err := s.loadRoutes(short)
-	if err != nil && ctx.Err() == nil && short.Err() != nil {
-		return nil, fmt.Errorf("no connection was free within %v to read the routes (the pool allows %d): call Check or Migrate before the first transaction, or allow one connection more: %w",
-			routeTimeout, s.db.Stats().MaxOpenConnections, err)
+// Reserve implements inbox.Store. At READ COMMITTED a concurrent reservation is
+// waited for and then seen; at REPEATABLE READ and SERIALIZABLE the engine may
+// end tx with a serialization failure instead.
+func (s *Store) Reserve(ctx context.Context, tx Tx, r inbox.Record) (ok bool, err error) {
+	if err = sqlcore.CheckTx(tx); err == nil {
+		ok, err = s.core.Reserve(ctx, querier{tx}, r)
 	}
-	return t, err
+	return ok, wrap("reserve", err)
 }
 
-// route finds a route by name; an unknown one is looked for once more in the
-// database.
-func (s *Store) route(ctx context.Context, name string) (route, error) {
-	t, err := s.knownRoutes(ctx)
-	if err != nil {
-		return route{}, err
+// Processed implements inbox.Store.
+func (s *Store) Processed(ctx context.Context, tx Tx, consumer, messageID string, now time.Time) (ok bool, err error) {
+	if err = sqlcore.CheckTx(tx); err == nil {
+		ok, err = s.core.Processed(ctx, querier{tx}, consumer, messageID, now)
 	}
-	if r, ok := t.byName[name]; ok {
-		return r, nil
-	}
-	if t, err = s.freshRoutes(ctx); err != nil {
-		return route{}, err
-	}
-	if r, ok := t.byName[name]; ok {
-		return r, nil
-	}
-	return route{}, fmt.Errorf("%w %.80q: the store has %s: create it with Options.Routes and Migrate", outbox.ErrUnknownRoute, name, t.names())
+	return ok, wrap("look up inbox", err)
 }
 
-// querier is a connection or a transaction of the user.
-type querier interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
-// query calls scan for each row.
-func query(ctx context.Context, q querier, text string, args []any, scan func(*sql.Rows) error) error {
-	rows, err := q.QueryContext(ctx, text, args...)
-	if err != nil {
-		return err
+// Mark implements inbox.Store.
+func (s *Store) Mark(ctx context.Context, tx Tx, r inbox.Record) error {
+	err := sqlcore.CheckTx(tx)
+	if err == nil {
+		err = s.core.Mark(ctx, querier{tx}, r)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return wrap("mark inbox", err)
 }
 
-// queryRow scans the one row of a query; none is sql.ErrNoRows.
-func queryRow(ctx context.Context, q querier, text string, args []any, dst ...any) error {
-	found := false
-	err := query(ctx, q, text, args, func(rows *sql.Rows) error {
-		found = true
-		return rows.Scan(dst...)
-	})
-	if err == nil && !found {
-		err = sql.ErrNoRows
-	}
-	return err
-}
-
-// exec returns the number of rows that changed.
-func exec(ctx context.Context, q querier, text string, args ...any) (int64, error) {
-	res, err := q.ExecContext(ctx, text, args...)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
-}
-
-// handle runs statements, on one pinned connection or on those of the pool.
-type handle struct {
-	s   *Store
-	pin *sql.Conn // nil: one of the pool for each call
-}
-
-// conn lends a connection to fn.
-func (h handle) conn(ctx context.Context, fn func(*sql.Conn) error) error {
-	if h.pin != nil {
-		return fn(h.pin)
-	}
-	c, err := h.s.db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return fn(c)
-}
-
-// read runs fn to read: on a pinned connection each statement for itself, on one
-// of the pool in a transaction where its settings are needed. fn runs again when
-// the engine asks for it: it must set its results afresh.
-func (h handle) read(ctx context.Context, what string, fn func(querier) error) error {
-	if h.pin == nil && h.s.d.beginRead != "" {
-		return h.within(ctx, what, h.s.d.beginRead, fn)
-	}
-	return h.single(ctx, what, fn)
-}
-
-// single runs the statements of fn each for itself.
-func (h handle) single(ctx context.Context, what string, fn func(querier) error) error {
-	err := h.conn(ctx, func(c *sql.Conn) error {
-		return h.again(ctx, func() error { return fn(c) })
-	})
-	return h.s.wrap(what, err)
-}
-
-// write runs fn in a transaction that may write.
-func (h handle) write(ctx context.Context, what string, fn func(querier) error) error {
-	return h.within(ctx, what, h.s.d.begin, fn)
-}
-
-func (h handle) within(ctx context.Context, what, begin string, fn func(querier) error) error {
-	err := h.conn(ctx, func(c *sql.Conn) error {
-		return h.again(ctx, func() error { return transaction(ctx, c, begin, fn) })
-	})
-	return h.s.wrap(what, err)
-}
-
-// short runs fn, which writes with a single statement: by itself on a pinned
-// connection.
-func (h handle) short(ctx context.Context, what string, fn func(querier) error) error {
-	if h.pin == nil {
-		return h.write(ctx, what, fn)
-	}
-	return h.single(ctx, what, fn)
-}
-
-// again repeats fn while the engine is busy, until ctx is done. The pauses are
-// short and random: a competing process may hold the lock nearly all the time,
-// and a lease renewal must get in.
-func (h handle) again(ctx context.Context, fn func() error) error {
-	for {
-		err := fn()
-		if err == nil || !h.s.d.busy(err) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
-		case <-time.After(time.Millisecond + rand.N(4*time.Millisecond)):
-		}
-	}
-}
-
-// transaction is begin, fn, commit. A connection whose transaction could not be
-// ended is thrown away, so that nobody meets it open.
-func transaction(ctx context.Context, c *sql.Conn, begin string, fn func(querier) error) (err error) {
-	rollback := func() error {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		_, err := c.ExecContext(clean, "ROLLBACK")
-		return err
-	}
-	if _, err := c.ExecContext(ctx, begin); err != nil {
-		// It may have begun and failed at a setting; else this is refused.
-		_ = rollback()
-		return err
-	}
-	done := false
-	defer func() {
-		if !done && rollback() != nil {
-			discard(c)
-		}
-	}()
-	if err := fn(c); err != nil {
-		return err
-	}
-	if _, err := c.ExecContext(ctx, "COMMIT"); err != nil {
-		return err
-	}
-	done = true
-	return nil
-}
-
-// discard closes the physical connection instead of giving it back.
-func discard(c *sql.Conn) {
-	_ = c.Raw(func(any) error { return driver.ErrBadConn })
-}
-
-// wrap says what was being done, and what a missing table means.
-func (s *Store) wrap(what string, err error) error {
+func wrap(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("sqlstore: %s: %w", what, s.schemaError(err))
+	return fmt.Errorf("sqlstore: %s: %w", what, err)
 }
 
-func (s *Store) schemaError(err error) error {
-	if err == nil || errors.Is(err, outbox.ErrSchema) || !s.d.missing(err) {
-		return err
-	}
-	return fmt.Errorf("%w: a table is missing (%s): run `postrider migrate` or Store.Migrate: %w", outbox.ErrSchema, s.place(), err)
-}
-
-// place names where the tables are expected.
-func (s *Store) place() string {
-	if s.names.Schema == "" {
-		return fmt.Sprintf("prefix %q", s.names.Plain(""))
-	}
-	return fmt.Sprintf("schema %q, prefix %q", s.names.Schema, s.names.Plain(""))
-}
-
-// numbers is a list of n numbers from first on.
-func numbers(open byte, first, n int64, end byte) string {
-	b := []byte{open}
-	for i := range n {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, first+i, 10)
-	}
-	return string(append(b, end))
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{outbox.ErrInvalidArgument}, args...)...)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"reflect"
 
 	"github.com/postrider/postrider/outbox"
 )
@@ -53,32 +51,4 @@ func (beginner) Rollback(_ context.Context, tx Tx) error {
 		return err
 	}
 	return nil
-}
-
-// checkTx refuses nil, and nil pointers in the interface, which would panic
-// inside the user's library.
-func checkTx(tx Tx) error {
-	if tx == nil {
-		return invalid("the transaction is nil: begin one and pass it")
-	}
-	switch v := reflect.ValueOf(tx); v.Kind() {
-	case reflect.Pointer, reflect.Map, reflect.Func, reflect.Interface:
-		if v.IsNil() {
-			return invalid("the transaction is a nil %T: begin one and pass it", tx)
-		}
-	}
-	return nil
-}
-
-// txError gives the error of a statement in the caller's transaction its
-// meaning.
-func (s *Store) txError(err error) error {
-	if errors.Is(err, sql.ErrTxDone) && !errors.Is(err, outbox.ErrTxDone) {
-		return fmt.Errorf("%w: begin a new one: %w", outbox.ErrTxDone, err)
-	}
-	return s.schemaError(err)
-}
-
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{outbox.ErrInvalidArgument}, args...)...)
 }

@@ -1,8 +1,7 @@
-package sqlstore
+package sqlcore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"sync"
 	"time"
@@ -10,10 +9,9 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// LaneSession implements outbox.LaneSessioner: it takes a connection out of the
-// pool (Options.RelayDB if set) and readies it. Settings that cannot be taken
-// back are never given back to the pool: closing such a session closes the
-// connection.
+// LaneSession implements outbox.LaneSessioner: it takes a connection out of
+// Sessions and readies it. Settings that cannot be taken back are never given
+// back to the pool: closing such a session closes the connection.
 //
 // A pool whose limit leaves no connection for anybody else is
 // outbox.ErrInvalidArgument with the limit that is needed.
@@ -29,19 +27,20 @@ func (s *Store) LaneSession(ctx context.Context, purpose string) (outbox.LaneSes
 
 func (s *Store) openSession(ctx context.Context, purpose string, open int) (*session, error) {
 	need := open
-	if s.relay == s.db {
+	if s.shared {
 		need++ // producers and operators use the pool as well
 	}
-	if limit := s.relay.Stats().MaxOpenConnections; limit > 0 && limit < need {
-		return nil, invalid("the pool allows %d connections, the relay pins %d of them and needs %d in all: raise SetMaxOpenConns, or give the relay a pool of its own in Options.RelayDB", limit, open, need)
+	if limit := s.Sessions.Limit(); limit > 0 && limit < need {
+		return nil, invalid("the pool allows %d connections, the relay pins %d of them and needs %d in all: %s", limit, open, need, s.MorePool)
 	}
-	c, err := s.relay.Conn(ctx)
+	c, err := s.Sessions.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
 	undo, err := s.d.prepare(ctx, c, purpose)
 	if err != nil {
-		discard(c)
+		c.Discard()
+		c.Release()
 		return nil, err
 	}
 	return &session{handle: handle{s: s, pin: c}, undo: undo}, nil
@@ -62,10 +61,10 @@ func (c *session) Close() (err error) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if c.undo == nil || c.undo(ctx) != nil {
-			discard(c.pin)
+			c.pin.Discard()
 		}
-		if cerr := c.pin.Close(); cerr != nil && cerr != sql.ErrConnDone {
-			err = fmt.Errorf("sqlstore: close lane session: %w", cerr)
+		if cerr := c.pin.Release(); cerr != nil {
+			err = fmt.Errorf("%s: close lane session: %w", c.s.Package, cerr)
 		}
 	})
 	return err

@@ -1,8 +1,7 @@
-package sqlstore
+package sqlcore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 
 	"github.com/postrider/postrider/outbox"
@@ -13,26 +12,8 @@ const (
 	chunkBytes = 8 << 20 // and the bytes of their messages, beyond the first
 )
 
-// Enlist implements outbox.Enlister. One record costs one statement, many cost
-// one per 1,000 records or 8 MiB of each route, and scheduled ones a statement
-// of their own. An id is looked for among the rows of its route that tx can
-// see; a concurrent transaction that enlists the same id under another
-// ordering key is not noticed.
-//
-// It never waits for a lock and reads nothing outside of tx once the routes
-// are known. At REPEATABLE READ or SERIALIZABLE the engine may end tx with a
-// serialization failure where an id was enlisted concurrently.
-func (s *Store) Enlist(ctx context.Context, tx Tx, recs ...outbox.Record) error {
-	if err := s.enlist(ctx, tx, recs); err != nil {
-		return fmt.Errorf("sqlstore: enlist: %w", err)
-	}
-	return nil
-}
-
-func (s *Store) enlist(ctx context.Context, tx Tx, recs []outbox.Record) error {
-	if err := checkTx(tx); err != nil {
-		return err
-	}
+// Enlist writes recs through a transaction of the user's; see the stores.
+func (s *Store) Enlist(ctx context.Context, tx Querier, recs []outbox.Record) error {
 	groups, err := s.group(ctx, recs)
 	if err != nil {
 		return err
@@ -47,7 +28,7 @@ func (s *Store) enlist(ctx context.Context, tx Tx, recs []outbox.Record) error {
 				err = s.duplicate(ctx, tx, &groups[i], todo[:n], written)
 			}
 			if err != nil {
-				return s.txError(err)
+				return s.schemaError(err)
 			}
 			todo = todo[n:]
 		}
@@ -84,7 +65,7 @@ func (s *Store) group(ctx context.Context, recs []outbox.Record) (groups []group
 	for i := range recs {
 		owned[i] = recs[i]
 		rec := &owned[i]
-		if err := rec.Normalize(s.opts.MaxBytes); err != nil {
+		if err := rec.Normalize(s.Options.MaxBytes); err != nil {
 			return nil, fmt.Errorf("record %d of %d: %w", i, len(recs), err)
 		}
 		if seen[rec.ID] {
@@ -126,13 +107,13 @@ func chunk(entries []*entry) int {
 }
 
 // insert writes entries and returns those that were written.
-func (s *Store) insert(ctx context.Context, tx Tx, g *group, entries []*entry) ([]*entry, error) {
+func (s *Store) insert(ctx context.Context, tx Querier, g *group, entries []*entry) ([]*entry, error) {
 	if len(entries) == 1 {
 		text := s.q.EnlistOne
 		if g.deferred {
 			text = s.q.DeferOne
 		}
-		n, err := exec(ctx, tx, text, append(s.columns(entries[0]), g.route.lanes)...)
+		n, err := tx.Exec(ctx, text, append(s.columns(entries[0]), g.route.lanes)...)
 		return entries[:min(int(n), 1)], err
 	}
 	text := s.q.EnlistMany
@@ -144,7 +125,7 @@ func (s *Store) insert(ctx context.Context, tx Tx, g *group, entries []*entry) (
 		e.write(w)
 	}
 	written := make(map[outbox.ID]bool, len(entries))
-	err := query(ctx, tx, text, append(w.Args(), g.route.lanes), func(rows *sql.Rows) error {
+	err := tx.Query(ctx, text, append(w.Args(), g.route.lanes), func(rows Row) error {
 		var id idColumn
 		err := rows.Scan(&id)
 		written[id.id] = true
@@ -222,7 +203,7 @@ func (e *entry) write(w rowWriter) {
 
 // duplicate takes back what the call has written and names the id that was in
 // the way.
-func (s *Store) duplicate(ctx context.Context, tx Tx, g *group, chunk, written []*entry) error {
+func (s *Store) duplicate(ctx context.Context, tx Querier, g *group, chunk, written []*entry) error {
 	w := s.d.rows(1)
 	own := make(map[outbox.ID]bool, len(written))
 	for _, e := range written {
@@ -232,7 +213,7 @@ func (s *Store) duplicate(ctx context.Context, tx Tx, g *group, chunk, written [
 		w.ID(e.rec.ID)
 	}
 	var pending outbox.ID
-	err := query(ctx, tx, s.q.PendingIDs, append(w.Args(), g.route.lanes), func(rows *sql.Rows) error {
+	err := tx.Query(ctx, s.q.PendingIDs, append(w.Args(), g.route.lanes), func(rows Row) error {
 		var id idColumn
 		err := rows.Scan(&id)
 		if err == nil && !own[id.id] {
@@ -264,10 +245,10 @@ func (s *Store) duplicate(ctx context.Context, tx Tx, g *group, chunk, written [
 			w.Int(e.lane)
 			w.ID(e.rec.ID)
 		}
-		if _, err := tx.ExecContext(ctx, s.q.UnlistHot, hot.Args()...); err != nil {
+		if _, err := tx.Exec(ctx, s.q.UnlistHot, hot.Args()...); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, s.q.DropDeferred, deferred.Args()...); err != nil {
+		if _, err := tx.Exec(ctx, s.q.DropDeferred, deferred.Args()...); err != nil {
 			return err
 		}
 		written = written[n:]

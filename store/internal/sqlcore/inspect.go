@@ -1,9 +1,8 @@
-package sqlstore
+package sqlcore
 
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"slices"
 	"time"
 
@@ -18,14 +17,14 @@ func (s *Store) Inspect(ctx context.Context, now time.Time) (o outbox.Overview, 
 	if err != nil {
 		return o, err
 	}
-	err = s.read(ctx, "inspect", func(q querier) error {
+	err = s.read(ctx, "inspect", func(q Querier) error {
 		o, err = s.inspect(ctx, q, now, t)
 		return err
 	})
 	return o, err
 }
 
-func (s *Store) inspect(ctx context.Context, q querier, now time.Time, t *routeTable) (o outbox.Overview, err error) {
+func (s *Store) inspect(ctx context.Context, q Querier, now time.Time, t *routeTable) (o outbox.Overview, err error) {
 	m, err := s.meta(ctx, q)
 	if err != nil {
 		return o, err
@@ -56,9 +55,9 @@ func (s *Store) inspect(ctx context.Context, q querier, now time.Time, t *routeT
 	return o, s.inspectRelays(ctx, q, &o)
 }
 
-func (s *Store) inspectRelays(ctx context.Context, q querier, o *outbox.Overview) error {
+func (s *Store) inspectRelays(ctx context.Context, q Querier, o *outbox.Overview) error {
 	at := map[outbox.ID]int{}
-	err := query(ctx, q, s.q.LiveRelays, nil, func(rows *sql.Rows) error {
+	err := q.Query(ctx, s.q.LiveRelays, nil, func(rows Row) error {
 		var owner idColumn
 		var list textColumn
 		var expires, now int64
@@ -73,7 +72,7 @@ func (s *Store) inspectRelays(ctx context.Context, q querier, o *outbox.Overview
 	for i, r := range o.Relays {
 		at[r.Owner] = i
 	}
-	return query(ctx, q, s.q.LaneOwners, nil, func(rows *sql.Rows) error {
+	return q.Query(ctx, s.q.LaneOwners, nil, func(rows Row) error {
 		var n outbox.Lane
 		var owner idColumn
 		if err := rows.Scan(&n, &owner); err != nil {

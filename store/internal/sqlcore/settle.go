@@ -1,10 +1,9 @@
-package sqlstore
+package sqlcore
 
 import (
 	"bytes"
 	"cmp"
 	"context"
-	"database/sql"
 	"slices"
 
 	"github.com/postrider/postrider/outbox"
@@ -49,7 +48,7 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 	small := len(r.Settlements) <= chunkRows && len(r.TriedTo) <= chunkRows
 	var missing []int
 	short := func(text string, more []any) error {
-		err := h.short(ctx, "settle", func(q querier) (err error) {
+		err := h.short(ctx, "settle", func(q Querier) (err error) {
 			res = make([]outbox.SettleResult, len(r.Settlements))
 			missing, err = h.s.accept(ctx, q, &r, res, text, more, nil)
 			return err
@@ -60,7 +59,7 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 		// Found and deleted in one transaction: between the two, a promotion
 		// would move the row, and the settlement would say that it is gone for
 		// good.
-		return h.write(ctx, "settle", func(q querier) error {
+		return h.write(ctx, "settle", func(q Querier) error {
 			return h.s.acceptAside(ctx, q, &r, res, missing, nil)
 		})
 	}
@@ -81,7 +80,7 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 		}
 		err = short(h.s.q.SettleMarked, append(m.Args(), h.s.d.id(r.Owner)))
 	default:
-		err = h.write(ctx, "settle", func(q querier) error {
+		err = h.write(ctx, "settle", func(q Querier) error {
 			res = make([]outbox.SettleResult, len(r.Settlements))
 			return h.s.settle(ctx, q, &r, res)
 		})
@@ -111,7 +110,7 @@ func byPlace(list []outbox.Settlement, want func(outbox.SettleOutcome) bool) []i
 // arguments are more. With out, text returns keys too, and the keyed rows that
 // are to be counted for dead letters come back in it. It returns the settlements
 // whose rows are not in the hot range.
-func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, res []outbox.SettleResult, text string, more []any, out *delivered) (missing []int, err error) {
+func (s *Store) accept(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, text string, more []any, out *delivered) (missing []int, err error) {
 	order := byPlace(r.Settlements, func(o outbox.SettleOutcome) bool { return o == outbox.SettleAccepted })
 	for len(order) > 0 || more != nil {
 		part := order[:min(len(order), chunkRows)]
@@ -125,7 +124,7 @@ func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, 
 			res[i] = outbox.Gone
 		}
 		deleted := make(map[outbox.ID]found, len(part))
-		err := query(ctx, q, text, append(w.Args(), more...), func(rows *sql.Rows) error {
+		err := q.Query(ctx, text, append(w.Args(), more...), func(rows Row) error {
 			var id idColumn
 			var f found
 			into := []any{&id, &f.hash, &f.key}
@@ -157,7 +156,7 @@ func (s *Store) accept(ctx context.Context, q querier, r *outbox.SettleRequest, 
 
 // acceptAside deletes the rows of accepted settlements that were moved aside,
 // inside a transaction.
-func (s *Store) acceptAside(ctx context.Context, q querier, r *outbox.SettleRequest, res []outbox.SettleResult, missing []int, out *delivered) error {
+func (s *Store) acceptAside(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, missing []int, out *delivered) error {
 	if len(missing) == 0 {
 		return nil
 	}
@@ -182,14 +181,14 @@ func (s *Store) acceptAside(ctx context.Context, q querier, r *outbox.SettleRequ
 type found struct {
 	place
 	attempts int64
-	hash     sql.NullInt64
+	hash     intColumn
 	key      bytesColumn
 	deferred bool
 }
 
 // find looks the rows of some settlements up, and locks them where the engine
 // locks rows.
-func (s *Store) find(ctx context.Context, q querier, text string, list []outbox.Settlement, which []int) (map[outbox.ID]*found, error) {
+func (s *Store) find(ctx context.Context, q Querier, text string, list []outbox.Settlement, which []int) (map[outbox.ID]*found, error) {
 	rows := map[outbox.ID]*found{}
 	for len(which) > 0 {
 		part := which[:min(len(which), chunkRows)]
@@ -201,7 +200,7 @@ func (s *Store) find(ctx context.Context, q querier, text string, list []outbox.
 			w.Int(t.Pos)
 			w.ID(t.ID)
 		}
-		err := query(ctx, q, text, w.Args(), func(sr *sql.Rows) error {
+		err := q.Query(ctx, text, w.Args(), func(sr Row) error {
 			f := &found{deferred: text == s.q.FindDeferred}
 			var id idColumn
 			err := sr.Scan(&f.lane, &id, &f.attempts, &f.hash, &f.key)
@@ -217,7 +216,7 @@ func (s *Store) find(ctx context.Context, q querier, text string, list []outbox.
 }
 
 // settle is the whole of SettleLanes in one transaction.
-func (s *Store) settle(ctx context.Context, q querier, r *outbox.SettleRequest, res []outbox.SettleResult) error {
+func (s *Store) settle(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult) error {
 	epochs := map[outbox.Lane]int64{}
 	// A lane may be named under several epochs; only the lane's own can hold.
 	valid := map[[2]int64]bool{}
@@ -289,12 +288,12 @@ func (s *Store) settle(ctx context.Context, q querier, r *outbox.SettleRequest, 
 	if marks == 0 {
 		return nil
 	}
-	_, err = q.ExecContext(ctx, s.q.Marks, w.Args()...)
+	_, err = q.Exec(ctx, s.q.Marks, w.Args()...)
 	return err
 }
 
 // settleOthers writes the outcomes that keep the row, or make it a dead letter.
-func (s *Store) settleOthers(ctx context.Context, q querier, r *outbox.SettleRequest, res []outbox.SettleResult, valid map[[2]int64]bool) error {
+func (s *Store) settleOthers(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, valid map[[2]int64]bool) error {
 	order := byPlace(r.Settlements, func(o outbox.SettleOutcome) bool { return o != outbox.SettleAccepted })
 	var open []int
 	for _, i := range order {
@@ -384,7 +383,7 @@ func (o *outcomes) add(f *found, t *outbox.Settlement) {
 	}
 }
 
-func (o *outcomes) write(ctx context.Context, q querier, s *Store) error {
+func (o *outcomes) write(ctx context.Context, q Querier, s *Store) error {
 	for where, text := range []string{s.q.FailHot, s.q.FailDeferred} {
 		err := s.each(o.fail[where], 5, func(w rowWriter, c outcome) {
 			w.Int(c.lane)
@@ -396,7 +395,7 @@ func (o *outcomes) write(ctx context.Context, q querier, s *Store) error {
 				return
 			}
 			writeTime(w, outbox.RoundUp(c.t.RetryAt))
-		}, func(args []any) error { _, err := q.ExecContext(ctx, text, args...); return err })
+		}, func(args []any) error { _, err := q.Exec(ctx, text, args...); return err })
 		if err != nil {
 			return err
 		}
@@ -432,11 +431,11 @@ func (s *Store) each(list []outcome, columns int, write func(rowWriter, outcome)
 
 // bury moves rows to the dead letters. A dead letter of the same id, left by an
 // earlier life of the message, is replaced.
-func (s *Store) bury(ctx context.Context, q querier, lists [2][]outcome) error {
+func (s *Store) bury(ctx context.Context, q Querier, lists [2][]outcome) error {
 	for where, text := range []string{s.q.BuryHot, s.q.BuryDeferred} {
 		list := lists[where]
 		err := s.each(list, 1, func(w rowWriter, c outcome) { w.ID(c.id) },
-			func(args []any) error { _, err := q.ExecContext(ctx, s.q.DropDead, args...); return err })
+			func(args []any) error { _, err := q.Exec(ctx, s.q.DropDead, args...); return err })
 		if err != nil {
 			return err
 		}
@@ -445,7 +444,7 @@ func (s *Store) bury(ctx context.Context, q querier, lists [2][]outcome) error {
 			w.ID(c.id)
 			w.Int(c.attempts)
 			w.Text(c.reason)
-		}, func(args []any) error { _, err := q.ExecContext(ctx, text, args...); return err })
+		}, func(args []any) error { _, err := q.Exec(ctx, text, args...); return err })
 		if err != nil {
 			return err
 		}
@@ -461,11 +460,11 @@ func (s *Store) bury(ctx context.Context, q querier, lists [2][]outcome) error {
 }
 
 // drop deletes rows by lane and id.
-func (s *Store) drop(ctx context.Context, q querier, text string, places []place) error {
+func (s *Store) drop(ctx context.Context, q Querier, text string, places []place) error {
 	for len(places) > 0 {
 		part := places[:min(len(places), chunkRows)]
 		places = places[len(part):]
-		if _, err := q.ExecContext(ctx, text, s.places(part)...); err != nil {
+		if _, err := q.Exec(ctx, text, s.places(part)...); err != nil {
 			return err
 		}
 	}
@@ -484,7 +483,7 @@ func (s *Store) places(list []place) []any {
 // deferRows moves hot rows to the deferred ones under the positions they have:
 // until they are due, or aside because their key is parked. A row whose id is
 // deferred already stays where it is.
-func (s *Store) deferRows(ctx context.Context, q querier, rows []place, aside bool) (moved int, err error) {
+func (s *Store) deferRows(ctx context.Context, q Querier, rows []place, aside bool) (moved int, err error) {
 	for len(rows) > 0 {
 		part := rows[:min(len(rows), chunkRows)]
 		rows = rows[len(part):]
@@ -495,7 +494,7 @@ func (s *Store) deferRows(ctx context.Context, q querier, rows []place, aside bo
 			w.Int(bit(aside))
 		}
 		var done []place
-		err := query(ctx, q, s.q.Defer, w.Args(), func(sr *sql.Rows) error {
+		err := q.Query(ctx, s.q.Defer, w.Args(), func(sr Row) error {
 			var lane int64
 			var id idColumn
 			err := sr.Scan(&lane, &id)
@@ -517,7 +516,7 @@ func (s *Store) deferRows(ctx context.Context, q querier, rows []place, aside bo
 }
 
 // parkRows parks the keys of rows.
-func (s *Store) parkRows(ctx context.Context, q querier, list []outcome) error {
+func (s *Store) parkRows(ctx context.Context, q Querier, list []outcome) error {
 	seen := map[string]bool{}
 	once := slices.DeleteFunc(slices.Clone(list), func(c outcome) bool {
 		k := string(c.key)
@@ -531,7 +530,7 @@ func (s *Store) parkRows(ctx context.Context, q querier, list []outcome) error {
 		w.Bytes(c.key)
 		w.Text(c.reason)
 	}, func(args []any) error {
-		_, err := q.ExecContext(ctx, s.q.Park, append(args, relayName)...)
+		_, err := q.Exec(ctx, s.q.Park, append(args, relayName)...)
 		return err
 	})
 }

@@ -1,8 +1,7 @@
-package sqlstore
+package sqlcore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"hash/fnv"
 	"strconv"
@@ -30,14 +29,14 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if err != nil {
 		return invalid("%w", err)
 	}
-	err = s.conn(ctx, func(c *sql.Conn) error {
+	err = s.conn(ctx, func(c Conn) error {
 		if before := s.d.beforeMigrate; before != nil {
 			if err := s.again(ctx, func() error { return before(ctx, c) }); err != nil {
 				return err
 			}
 		}
 		return s.again(ctx, func() error {
-			return transaction(ctx, c, s.d.begin, func(q querier) error { return s.migrate(ctx, q, steps) })
+			return transaction(ctx, c, s.d.begin, func(q Querier) error { return s.migrate(ctx, q, steps) })
 		})
 	})
 	if err != nil {
@@ -47,7 +46,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return err
 }
 
-func (s *Store) migrate(ctx context.Context, q querier, steps []schema.Step) error {
+func (s *Store) migrate(ctx context.Context, q Querier, steps []schema.Step) error {
 	if s.q.Lock != "" {
 		// Two starters would both find no tables and one fail; the lock is let
 		// go with the transaction.
@@ -77,14 +76,14 @@ func (s *Store) migrate(ctx context.Context, q querier, steps []schema.Step) err
 		// CREATE SCHEMA IF NOT EXISTS asks for a right on the database even
 		// where the schema exists.
 		if n == 0 {
-			if _, err := q.ExecContext(ctx, s.names.CreateSchema(s.d.engine)); err != nil {
+			if _, err := q.Exec(ctx, s.names.CreateSchema(s.d.engine)); err != nil {
 				return fmt.Errorf("create schema %q: have it created, or grant CREATE on the database: %w", s.names.Schema, err)
 			}
 		}
 	}
 	for _, step := range steps[m.version:] {
 		for _, stmt := range step.Statements {
-			if _, err := q.ExecContext(ctx, stmt); err != nil {
+			if _, err := q.Exec(ctx, stmt); err != nil {
 				line, _, _ := strings.Cut(stmt, "\n")
 				return fmt.Errorf("%s, %q: the role needs the right to create tables, or apply the output of `postrider schema` as another one: %w", step.Name, line, err)
 			}
@@ -106,12 +105,12 @@ type meta struct {
 	dispatch string
 }
 
-func (s *Store) meta(ctx context.Context, q querier) (m meta, err error) {
+func (s *Store) meta(ctx context.Context, q Querier) (m meta, err error) {
 	var n int
 	if err := queryRow(ctx, q, s.q.HasMeta, nil, &n); err != nil || n == 0 {
 		return m, err
 	}
-	err = query(ctx, q, s.q.Meta, nil, func(rows *sql.Rows) error {
+	err = q.Query(ctx, s.q.Meta, nil, func(rows Row) error {
 		var name, value string
 		if err := rows.Scan(&name, &value); err != nil {
 			return err
@@ -149,7 +148,7 @@ func (m meta) tooNew(place string) error {
 // schema, a missing route and one with other counts are outbox.ErrSchema with
 // the remedy in the text.
 func (s *Store) Check(ctx context.Context) error {
-	err := s.read(ctx, "check schema", func(q querier) error {
+	err := s.read(ctx, "check schema", func(q Querier) error {
 		m, err := s.meta(ctx, q)
 		if err != nil {
 			return err
@@ -173,7 +172,7 @@ func (s *Store) Check(ctx context.Context) error {
 }
 
 // checkRoutes compares the configured routes with the stored ones.
-func (s *Store) checkRoutes(ctx context.Context, q querier, all bool) error {
+func (s *Store) checkRoutes(ctx context.Context, q Querier, all bool) error {
 	stored, err := s.storedRoutes(ctx, q)
 	if err != nil {
 		return err
@@ -182,7 +181,7 @@ func (s *Store) checkRoutes(ctx context.Context, q querier, all bool) error {
 	for _, r := range stored {
 		byName[r.Name] = r
 	}
-	for _, want := range s.opts.Routes {
+	for _, want := range s.Options.Routes {
 		have, ok := byName[want.Name]
 		switch {
 		case !ok && all:
@@ -206,8 +205,8 @@ func orDefault(n, otherwise int) int {
 	return n
 }
 
-func (s *Store) storedRoutes(ctx context.Context, q querier) (list []outbox.Route, err error) {
-	err = query(ctx, q, s.q.Routes, nil, func(rows *sql.Rows) error {
+func (s *Store) storedRoutes(ctx context.Context, q Querier) (list []outbox.Route, err error) {
+	err = q.Query(ctx, s.q.Routes, nil, func(rows Row) error {
 		var r outbox.Route
 		err := rows.Scan(&r.Name, &r.First, &r.Ordered, &r.Unordered)
 		list = append(list, r)
@@ -216,13 +215,13 @@ func (s *Store) storedRoutes(ctx context.Context, q querier) (list []outbox.Rout
 	return list, err
 }
 
-func (s *Store) addRoutes(ctx context.Context, q querier) error {
+func (s *Store) addRoutes(ctx context.Context, q Querier) error {
 	stored, err := s.storedRoutes(ctx, q)
 	if err != nil {
 		return err
 	}
-	for _, r := range missingRoutes(s.opts.Routes, stored) {
-		if _, err := q.ExecContext(ctx, s.q.AddRoute, r.Name, int64(r.First), int64(r.Ordered), int64(r.Unordered)); err != nil {
+	for _, r := range missingRoutes(s.Options.Routes, stored) {
+		if _, err := q.Exec(ctx, s.q.AddRoute, r.Name, int64(r.First), int64(r.Ordered), int64(r.Unordered)); err != nil {
 			return err
 		}
 		lanes, marks := s.d.rows(2), s.d.rows(1)
@@ -231,10 +230,10 @@ func (s *Store) addRoutes(ctx context.Context, q querier) error {
 			lanes.Int(bit(i < r.Ordered))
 			marks.Int(int64(r.First) + int64(i))
 		}
-		if _, err := q.ExecContext(ctx, s.q.AddLanes, append(lanes.Args(), r.Name)...); err != nil {
+		if _, err := q.Exec(ctx, s.q.AddLanes, append(lanes.Args(), r.Name)...); err != nil {
 			return err
 		}
-		if _, err := q.ExecContext(ctx, s.q.AddMarks, marks.Args()...); err != nil {
+		if _, err := q.Exec(ctx, s.q.AddMarks, marks.Args()...); err != nil {
 			return err
 		}
 	}
@@ -275,11 +274,8 @@ func bit(b bool) int64 {
 // Script is the DDL for an empty database, with the routes of opts, as Migrate
 // would leave it: for deployment tooling that applies SQL itself. opts may be
 // nil. Errors are outbox.ErrInvalidArgument.
-func Script(d *Dialect, opts *Options) (string, error) {
-	if d == nil {
-		return "", invalid("the dialect is nil: use sqlstore.PostgreSQL or sqlstore.SQLite")
-	}
-	o := opts.withDefaults()
+func Script(d *Dialect, o Options) (string, error) {
+	o = o.withDefaults()
 	if err := o.validate(d); err != nil {
 		return "", err
 	}

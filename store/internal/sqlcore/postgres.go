@@ -1,8 +1,7 @@
-package sqlstore
+package sqlcore
 
 import (
 	"context"
-	"database/sql"
 	"encoding/hex"
 	"errors"
 	"strconv"
@@ -11,16 +10,15 @@ import (
 	"github.com/postrider/postrider/store/schema"
 )
 
-// PostgreSQL 12 and later, with any database/sql driver for it.
+// PostgreSQL 12 and later.
 //
 // Every parameter has its type in the text, so that drivers need not guess.
 // Lists go over as array literals, which every driver can send as text.
 var PostgreSQL = &postgresDialect
 
 var postgresDialect = Dialect{
-	name:    "PostgreSQL",
-	engine:  schema.PostgreSQL,
-	drivers: []string{"pgx", "pq.", "stdlib"},
+	name:   "PostgreSQL",
+	engine: schema.PostgreSQL,
 	// Whatever the role's default is: at REPEATABLE READ a statement after a
 	// lock would not see what the lock was waiting for, and where transactions are
 	// read-only by default half of a relay would work.
@@ -348,12 +346,12 @@ func sqlState(err error) string {
 // whatever the tables held when it was opened (every one of them finds its rows
 // by an index, in the order of that index), and time limits, so that a relay
 // host that vanishes holds no lock for long.
-func preparePostgres(ctx context.Context, c *sql.Conn, purpose string) (func(context.Context) error, error) {
+func preparePostgres(ctx context.Context, c Querier, purpose string) (func(context.Context) error, error) {
 	timeout := "60s"
 	if purpose == "lease" {
 		timeout = "10s"
 	}
-	_, err := c.ExecContext(ctx, `SELECT set_config('application_name', $1::text, false),
+	_, err := c.Exec(ctx, `SELECT set_config('application_name', $1::text, false),
  set_config('plan_cache_mode', 'force_custom_plan', false), set_config('jit', 'off', false), set_config('enable_bitmapscan', 'off', false),
  set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false),
  set_config('default_transaction_isolation', 'read committed', false), set_config('default_transaction_read_only', 'off', false),

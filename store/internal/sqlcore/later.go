@@ -1,4 +1,4 @@
-package sqlstore
+package sqlcore
 
 import (
 	"cmp"
@@ -37,7 +37,7 @@ func (d *delivered) add(t *outbox.Settlement, f *found) {
 // countLater adds to the dead letters of each key how many rows behind them
 // have been delivered. The positions cut a lane into ranges, in each of which
 // the count is the same: a letter lies in one of them, and so is written once.
-func (s *Store) countLater(ctx context.Context, q querier, d *delivered) error {
+func (s *Store) countLater(ctx context.Context, q Querier, d *delivered) error {
 	if d == nil || len(d.pos) == 0 {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (s *Store) countLater(ctx context.Context, q querier, d *delivered) error {
 		if rows == 0 {
 			return nil
 		}
-		_, err := q.ExecContext(ctx, s.q.CountLater, w.Args()...)
+		_, err := q.Exec(ctx, s.q.CountLater, w.Args()...)
 		w, rows = s.d.rows(6), 0
 		return err
 	}

@@ -1,8 +1,7 @@
-package sqlstore
+package sqlcore
 
 import (
 	"context"
-	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -13,7 +12,7 @@ import (
 	"github.com/postrider/postrider/store/schema"
 )
 
-// SQLite 3.41 and later, in WAL mode, with any database/sql driver for it.
+// SQLite 3.41 and later, in WAL mode.
 //
 // There is one writer at a time, so nothing commits late and no lock is named in
 // a statement. The server's clock is the host's, to the millisecond. Lists go
@@ -21,9 +20,8 @@ import (
 var SQLite = &sqliteDialect
 
 var sqliteDialect = Dialect{
-	name:    "SQLite",
-	engine:  schema.SQLite,
-	drivers: []string{"sqlite"},
+	name:   "SQLite",
+	engine: schema.SQLite,
 	// A transaction that begins with a read cannot wait for the write lock
 	// later: it would fail at once.
 	begin:         "BEGIN IMMEDIATE",
@@ -315,13 +313,13 @@ func busySQLite(err error) bool {
 // prepareSQLite switches the engine's own waiting off: it sleeps up to 100 ms
 // between two looks at the lock, which loses against busy producers until a
 // lease is gone. The store looks again every few milliseconds.
-func prepareSQLite(ctx context.Context, c *sql.Conn, purpose string) (func(context.Context) error, error) {
+func prepareSQLite(ctx context.Context, c Querier, purpose string) (func(context.Context) error, error) {
 	var old int
-	if err := c.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&old); err != nil {
+	if err := queryRow(ctx, c, "PRAGMA busy_timeout", nil, &old); err != nil {
 		return nil, err
 	}
 	set := func(ctx context.Context, ms int) error {
-		_, err := c.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", ms))
+		_, err := c.Exec(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", ms))
 		return err
 	}
 	return func(ctx context.Context) error { return set(ctx, old) }, set(ctx, 0)
@@ -329,15 +327,15 @@ func prepareSQLite(ctx context.Context, c *sql.Conn, purpose string) (func(conte
 
 // writeAhead puts the file into WAL mode, where readers and the writer do not
 // wait for each other. Databases in memory have modes of their own.
-func writeAhead(ctx context.Context, c *sql.Conn) error {
+func writeAhead(ctx context.Context, c Querier) error {
 	var mode string
-	if err := c.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode); err != nil {
+	if err := queryRow(ctx, c, "PRAGMA journal_mode", nil, &mode); err != nil {
 		return err
 	}
 	if mode == "wal" || mode == "memory" {
 		return nil
 	}
-	return c.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode)
+	return queryRow(ctx, c, "PRAGMA journal_mode = WAL", nil, &mode)
 }
 
 // jsonRows writes a table parameter as a JSON list of lists.

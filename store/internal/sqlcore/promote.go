@@ -1,8 +1,7 @@
-package sqlstore
+package sqlcore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"sort"
 	"time"
@@ -16,7 +15,7 @@ func (h handle) PromoteLanes(ctx context.Context, leases []outbox.LaneLease, dst
 	if len(leases) == 0 {
 		return 0, time.Time{}, nil
 	}
-	err = h.write(ctx, "promote", func(q querier) error {
+	err = h.write(ctx, "promote", func(q Querier) error {
 		n, nextDue, err = h.s.promote(ctx, q, leases, dst)
 		return err
 	})
@@ -26,7 +25,7 @@ func (h handle) PromoteLanes(ctx context.Context, leases []outbox.LaneLease, dst
 	return n, nextDue, nil
 }
 
-func (s *Store) promote(ctx context.Context, q querier, leases []outbox.LaneLease, dst []outbox.LaneRow) (n int, nextDue time.Time, err error) {
+func (s *Store) promote(ctx context.Context, q Querier, leases []outbox.LaneLease, dst []outbox.LaneRow) (n int, nextDue time.Time, err error) {
 	held, err := s.fenceLeases(ctx, q, leases)
 	if err != nil || len(held) == 0 {
 		return 0, time.Time{}, err
@@ -49,7 +48,7 @@ func (s *Store) promote(ctx context.Context, q querier, leases []outbox.LaneLeas
 		}
 		sort.Stable(sorted)
 	}
-	var next sql.NullInt64
+	var next intColumn
 	if err := queryRow(ctx, q, s.q.NextDue, args, &next); err != nil {
 		return 0, time.Time{}, err
 	}
@@ -58,7 +57,7 @@ func (s *Store) promote(ctx context.Context, q querier, leases []outbox.LaneLeas
 		return n, nextDue, nil
 	}
 	// What is due and still here is under a claim.
-	var claimed sql.NullInt64
+	var claimed intColumn
 	if err := queryRow(ctx, q, s.q.NextClaimed, args, &claimed); err != nil {
 		return 0, time.Time{}, err
 	}
@@ -69,11 +68,11 @@ func (s *Store) promote(ctx context.Context, q querier, leases []outbox.LaneLeas
 }
 
 // promoteDue moves up to room due rows of the lanes.
-func (s *Store) promoteDue(ctx context.Context, q querier, lanes []any, room int, dst []outbox.LaneRow) (n int, err error) {
+func (s *Store) promoteDue(ctx context.Context, q Querier, lanes []any, room int, dst []outbox.LaneRow) (n int, err error) {
 	text, _ := s.q.Due.at(room)
 	var due []place
 	keys := map[outbox.ID][]byte{}
-	err = query(ctx, q, text, append(lanes[:len(lanes):len(lanes)], int64(room)), func(sr *sql.Rows) error {
+	err = q.Query(ctx, text, append(lanes[:len(lanes):len(lanes)], int64(room)), func(sr Row) error {
 		var p place
 		var id idColumn
 		var key bytesColumn
@@ -92,7 +91,7 @@ func (s *Store) promoteDue(ctx context.Context, q querier, lanes []any, room int
 		var r row
 		into := r.dest(nil)
 		moved := make(map[outbox.ID]bool, len(part))
-		err := query(ctx, q, s.q.Promote, s.places(part), func(sr *sql.Rows) error {
+		err := q.Query(ctx, s.q.Promote, s.places(part), func(sr Row) error {
 			if err := sr.Scan(into...); err != nil {
 				return err
 			}

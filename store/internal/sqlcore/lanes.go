@@ -1,8 +1,7 @@
-package sqlstore
+package sqlcore
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -41,7 +40,7 @@ func (h handle) AcquireLanes(ctx context.Context, r outbox.LaneRequest) (g outbo
 			a.routes = append(a.routes, rt.Route)
 		}
 	}
-	err = h.write(ctx, "acquire lanes", func(q querier) error {
+	err = h.write(ctx, "acquire lanes", func(q Querier) error {
 		g, err = a.run(ctx, q)
 		return err
 	})
@@ -71,7 +70,7 @@ type window struct {
 	ended   bool
 }
 
-func (a *acquisition) run(ctx context.Context, q querier) (g outbox.LaneGrant, err error) {
+func (a *acquisition) run(ctx context.Context, q Querier) (g outbox.LaneGrant, err error) {
 	s, r := a.h.s, a.r
 	shares, held, err := a.shares(ctx, q)
 	if err != nil {
@@ -109,7 +108,7 @@ func (a *acquisition) run(ctx context.Context, q querier) (g outbox.LaneGrant, e
 		for _, n := range release {
 			w.Int(n)
 		}
-		if _, err := q.ExecContext(ctx, s.q.ReleaseLanes, append(w.Args(), s.d.id(r.Owner))...); err != nil {
+		if _, err := q.Exec(ctx, s.q.ReleaseLanes, append(w.Args(), s.d.id(r.Owner))...); err != nil {
 			return g, err
 		}
 	}
@@ -119,7 +118,7 @@ func (a *acquisition) run(ctx context.Context, q querier) (g outbox.LaneGrant, e
 		}
 	}
 	g = outbox.LaneGrant{Now: time.UnixMicro(now).UTC(), Shares: shares}
-	err = query(ctx, q, s.q.Leases, []any{s.d.id(r.Owner)}, func(rows *sql.Rows) error {
+	err = q.Query(ctx, s.q.Leases, []any{s.d.id(r.Owner)}, func(rows Row) error {
 		l := outbox.LaneLease{Owner: r.Owner, ExpiresIn: time.Duration(expires-now) * time.Microsecond}
 		unclean, dead := 0, 0
 		err := rows.Scan(&l.Lane, &l.Route, &l.Epoch, &l.Config, &unclean, &l.TriedTo, &dead)
@@ -132,7 +131,7 @@ func (a *acquisition) run(ctx context.Context, q querier) (g outbox.LaneGrant, e
 
 // shares counts the live relays of each route, the caller included, and the
 // lanes that the caller has.
-func (a *acquisition) shares(ctx context.Context, q querier) (shares []outbox.LaneShare, held []int, err error) {
+func (a *acquisition) shares(ctx context.Context, q Querier) (shares []outbox.LaneShare, held []int, err error) {
 	s := a.h.s
 	for _, rt := range a.routes {
 		share := outbox.LaneShare{Route: rt.Name, Lanes: rt.Lanes()}
@@ -142,7 +141,7 @@ func (a *acquisition) shares(ctx context.Context, q querier) (shares []outbox.La
 		shares = append(shares, share)
 	}
 	held = make([]int, len(a.routes))
-	err = query(ctx, q, s.q.LiveRelays, nil, func(rows *sql.Rows) error {
+	err = q.Query(ctx, s.q.LiveRelays, nil, func(rows Row) error {
 		var owner idColumn
 		var list textColumn
 		var expires, now int64
@@ -166,7 +165,7 @@ func (a *acquisition) shares(ctx context.Context, q querier) (shares []outbox.La
 	if err != nil {
 		return nil, nil, err
 	}
-	err = query(ctx, q, s.q.HeldLanes, []any{s.d.id(a.r.Owner)}, func(rows *sql.Rows) error {
+	err = q.Query(ctx, s.q.HeldLanes, []any{s.d.id(a.r.Owner)}, func(rows Row) error {
 		var n outbox.Lane
 		err := rows.Scan(&n)
 		for i, rt := range a.routes {
@@ -179,8 +178,8 @@ func (a *acquisition) shares(ctx context.Context, q querier) (shares []outbox.La
 	return shares, held, err
 }
 
-func scanLanes(list *[]int64) func(*sql.Rows) error {
-	return func(rows *sql.Rows) error {
+func scanLanes(list *[]int64) func(Row) error {
+	return func(rows Row) error {
 		var n int64
 		err := rows.Scan(&n)
 		*list = append(*list, n)
@@ -190,10 +189,10 @@ func scanLanes(list *[]int64) func(*sql.Rows) error {
 
 // lockReleases locks the lanes to give back, and returns those that the caller
 // still holds.
-func (a *acquisition) lockReleases(ctx context.Context, q querier) (lanes []int64, err error) {
+func (a *acquisition) lockReleases(ctx context.Context, q Querier) (lanes []int64, err error) {
 	s := a.h.s
 	if a.r.End {
-		err = query(ctx, q, s.q.LockOwned, []any{s.d.id(a.r.Owner)}, scanLanes(&lanes))
+		err = q.Query(ctx, s.q.LockOwned, []any{s.d.id(a.r.Owner)}, scanLanes(&lanes))
 		return lanes, err
 	}
 	if len(a.r.Release) == 0 {
@@ -204,13 +203,13 @@ func (a *acquisition) lockReleases(ctx context.Context, q querier) (lanes []int6
 		w.Int(int64(l.Lane))
 		w.Int(l.Epoch)
 	}
-	err = query(ctx, q, s.q.LockLanes, append(w.Args(), s.d.id(a.r.Owner)), scanLanes(&lanes))
+	err = q.Query(ctx, s.q.LockLanes, append(w.Args(), s.d.id(a.r.Owner)), scanLanes(&lanes))
 	return lanes, err
 }
 
 // lockCandidates locks up to Want lanes that seem free, never beyond the fair
 // share of their route.
-func (a *acquisition) lockCandidates(ctx context.Context, q querier, shares []outbox.LaneShare, held []int, release []int64) (list []candidate, err error) {
+func (a *acquisition) lockCandidates(ctx context.Context, q Querier, shares []outbox.LaneShare, held []int, release []int64) (list []candidate, err error) {
 	if a.r.End {
 		return nil, nil
 	}
@@ -226,7 +225,7 @@ func (a *acquisition) lockCandidates(ctx context.Context, q querier, shares []ou
 		if room <= 0 {
 			continue
 		}
-		err := query(ctx, q, a.h.s.q.Candidates, []any{first, last, int64(room)}, func(rows *sql.Rows) error {
+		err := q.Query(ctx, a.h.s.q.Candidates, []any{first, last, int64(room)}, func(rows Row) error {
 			var c candidate
 			has := 0
 			err := rows.Scan(&c.lane, &c.old, &has)
@@ -241,9 +240,9 @@ func (a *acquisition) lockCandidates(ctx context.Context, q querier, shares []ou
 	return list, nil
 }
 
-func (a *acquisition) lockOwn(ctx context.Context, q querier) (own *window, err error) {
+func (a *acquisition) lockOwn(ctx context.Context, q Querier) (own *window, err error) {
 	s := a.h.s
-	err = query(ctx, q, s.q.LockOwner, []any{s.d.id(a.r.Owner)}, func(rows *sql.Rows) error {
+	err = q.Query(ctx, s.q.LockOwner, []any{s.d.id(a.r.Owner)}, func(rows Row) error {
 		own = &window{}
 		ended := 0
 		err := rows.Scan(&own.expires, &ended)
@@ -255,7 +254,7 @@ func (a *acquisition) lockOwn(ctx context.Context, q querier) (own *window, err 
 
 // lockOld locks the windows of the candidates' owners, as far as nobody else
 // has.
-func (a *acquisition) lockOld(ctx context.Context, q querier, list []candidate) (map[outbox.ID]window, error) {
+func (a *acquisition) lockOld(ctx context.Context, q Querier, list []candidate) (map[outbox.ID]window, error) {
 	s := a.h.s
 	old := map[outbox.ID]window{}
 	w := s.d.rows(1)
@@ -269,7 +268,7 @@ func (a *acquisition) lockOld(ctx context.Context, q querier, list []candidate) 
 		return nil, nil
 	}
 	clear(old)
-	err := query(ctx, q, s.q.LockOwners, w.Args(), func(rows *sql.Rows) error {
+	err := q.Query(ctx, s.q.LockOwners, w.Args(), func(rows Row) error {
 		var owner idColumn
 		var v window
 		ended := 0
@@ -298,7 +297,7 @@ func (a *acquisition) lockOld(ctx context.Context, q querier, list []candidate) 
 	for id := range known {
 		old[id] = window{ended: true}
 	}
-	err = query(ctx, q, s.q.Owners, w.Args(), func(rows *sql.Rows) error {
+	err = q.Query(ctx, s.q.Owners, w.Args(), func(rows Row) error {
 		var owner idColumn
 		err := rows.Scan(&owner)
 		delete(old, owner.id)
@@ -308,7 +307,7 @@ func (a *acquisition) lockOld(ctx context.Context, q querier, list []candidate) 
 }
 
 // renew writes the caller's window, which never gets shorter.
-func (a *acquisition) renew(ctx context.Context, q querier, own *window, now int64) (expires int64, err error) {
+func (a *acquisition) renew(ctx context.Context, q Querier, own *window, now int64) (expires int64, err error) {
 	s := a.h.s
 	names := make([]string, len(a.routes))
 	for i, rt := range a.routes {
@@ -321,20 +320,20 @@ func (a *acquisition) renew(ctx context.Context, q querier, own *window, now int
 	expires = now + a.r.TTL.Microseconds()
 	args := []any{s.d.id(a.r.Owner), expires, string(list), bit(a.r.End)}
 	if own != nil {
-		_, err = q.ExecContext(ctx, s.q.RenewRelay, args...)
+		_, err = q.Exec(ctx, s.q.RenewRelay, args...)
 		return max(expires, own.expires), err
 	}
-	if _, err := q.ExecContext(ctx, s.q.ForgetRelays, now-forgetAfter.Microseconds()); err != nil {
+	if _, err := q.Exec(ctx, s.q.ForgetRelays, now-forgetAfter.Microseconds()); err != nil {
 		return 0, err
 	}
-	_, err = q.ExecContext(ctx, s.q.AddRelay, args...)
+	_, err = q.Exec(ctx, s.q.AddRelay, args...)
 	return expires, err
 }
 
 // take makes the candidates the caller's whose old owner, if any, is locked and
 // has ended; it ends those that merely expired, so that a renewal that is
 // waiting for the lock finds a closed window.
-func (a *acquisition) take(ctx context.Context, q querier, list []candidate, old map[outbox.ID]window, now int64) error {
+func (a *acquisition) take(ctx context.Context, q Querier, list []candidate, old map[outbox.ID]window, now int64) error {
 	s := a.h.s
 	lanes, ends := s.d.rows(1), s.d.rows(1)
 	taken, ended := 0, map[outbox.ID]bool{}
@@ -353,21 +352,21 @@ func (a *acquisition) take(ctx context.Context, q querier, list []candidate, old
 		taken++
 	}
 	if len(ended) > 0 {
-		if _, err := q.ExecContext(ctx, s.q.EndRelays, ends.Args()...); err != nil {
+		if _, err := q.Exec(ctx, s.q.EndRelays, ends.Args()...); err != nil {
 			return err
 		}
 	}
 	if taken == 0 {
 		return nil
 	}
-	_, err := q.ExecContext(ctx, s.q.TakeLanes, append(lanes.Args(), s.d.id(a.r.Owner))...)
+	_, err := q.Exec(ctx, s.q.TakeLanes, append(lanes.Args(), s.d.id(a.r.Owner))...)
 	return err
 }
 
 // fence locks the lanes shared that owner holds under these epochs, and returns
 // them with their config versions: nobody can acquire them, or raise the
 // version, before the transaction ends.
-func (s *Store) fence(ctx context.Context, q querier, owner outbox.ID, epochs map[outbox.Lane]int64) (map[outbox.Lane]int64, error) {
+func (s *Store) fence(ctx context.Context, q Querier, owner outbox.ID, epochs map[outbox.Lane]int64) (map[outbox.Lane]int64, error) {
 	held := make(map[outbox.Lane]int64, len(epochs))
 	if len(epochs) == 0 || owner == (outbox.ID{}) {
 		return held, nil
@@ -382,7 +381,7 @@ func (s *Store) fence(ctx context.Context, q querier, owner outbox.ID, epochs ma
 		w.Int(int64(n))
 		w.Int(epochs[n])
 	}
-	err := query(ctx, q, s.q.Fence, append(w.Args(), s.d.id(owner)), func(rows *sql.Rows) error {
+	err := q.Query(ctx, s.q.Fence, append(w.Args(), s.d.id(owner)), func(rows Row) error {
 		var n outbox.Lane
 		var config int64
 		err := rows.Scan(&n, &config)
@@ -394,7 +393,7 @@ func (s *Store) fence(ctx context.Context, q querier, owner outbox.ID, epochs ma
 
 // fenceLeases does the same for leases, which may have several owners. The
 // leases it returns have their lanes' present config versions.
-func (s *Store) fenceLeases(ctx context.Context, q querier, leases []outbox.LaneLease) (held []outbox.LaneLease, err error) {
+func (s *Store) fenceLeases(ctx context.Context, q Querier, leases []outbox.LaneLease) (held []outbox.LaneLease, err error) {
 	owners := map[outbox.ID]map[outbox.Lane]int64{}
 	var order []outbox.ID
 	for _, l := range leases {

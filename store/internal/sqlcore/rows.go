@@ -1,9 +1,9 @@
-package sqlstore
+package sqlcore
 
 import (
-	"database/sql"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -77,17 +77,45 @@ func (c *textColumn) Scan(src any) error {
 	return nil
 }
 
+// intColumn is a number or NULL.
+type intColumn struct {
+	Int64 int64
+	Valid bool
+}
+
+func (c *intColumn) Scan(src any) error {
+	*c = intColumn{}
+	switch v := src.(type) {
+	case nil:
+	case int64:
+		*c = intColumn{v, true}
+	case []byte:
+		return c.parse(string(v))
+	case string:
+		return c.parse(v)
+	default:
+		return fmt.Errorf("column holds a %T, not a number", src)
+	}
+	return nil
+}
+
+func (c *intColumn) parse(s string) (err error) {
+	c.Int64, err = strconv.ParseInt(s, 10, 64)
+	c.Valid = err == nil
+	return err
+}
+
 // row is one message as it is read: the columns of {row}.
 type row struct {
 	pos, lane                               int64
 	id                                      idColumn
-	keyHash                                 sql.NullInt64
+	keyHash                                 intColumn
 	key, headers, body, extensions          bytesColumn
 	transport, kind, destination, content   textColumn
 	tenant, source, subject, dataschema     textColumn
 	correlation, causation, parent, tracing textColumn
 	lastError                               textColumn
-	deliverAt, createdAt, ceTime, retryAt   sql.NullInt64
+	deliverAt, createdAt, ceTime, retryAt   intColumn
 	envelope, attempts                      int64
 }
 
@@ -99,7 +127,7 @@ func (r *row) dest(before []any, after ...any) []any {
 	return append(dst, after...)
 }
 
-func instant(us sql.NullInt64) time.Time {
+func instant(us intColumn) time.Time {
 	if !us.Valid {
 		return time.Time{}
 	}

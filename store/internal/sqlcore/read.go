@@ -1,8 +1,7 @@
-package sqlstore
+package sqlcore
 
 import (
 	"context"
-	"database/sql"
 	"math"
 	"sort"
 
@@ -61,14 +60,14 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 	}
 	args := w.Args()
 	sorted := byRead{rows: dst}
-	err = h.read(ctx, "read lanes", func(q querier) error {
+	err = h.read(ctx, "read lanes", func(q Querier) error {
 		n = 0
 		sorted.at = sorted.at[:0]
 		var r row
 		var ord, claimed int64
-		var prev sql.NullInt64
+		var prev intColumn
 		into := r.dest([]any{&ord}, &claimed, &prev)
-		return query(ctx, q, text, args, func(sr *sql.Rows) error {
+		return q.Query(ctx, text, args, func(sr Row) error {
 			if err := sr.Scan(into...); err != nil {
 				return err
 			}

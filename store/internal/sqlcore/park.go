@@ -1,10 +1,9 @@
-package sqlstore
+package sqlcore
 
 import (
 	"bytes"
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"slices"
 
@@ -17,13 +16,13 @@ type parkedKey struct {
 	hash int64
 }
 
-func (s *Store) parkedKeys(ctx context.Context, q querier) (keys []parkedKey, err error) {
-	err = query(ctx, q, s.q.Parked, nil, func(rows *sql.Rows) error {
+func (s *Store) parkedKeys(ctx context.Context, q Querier) (keys []parkedKey, err error) {
+	err = q.Query(ctx, s.q.Parked, nil, func(rows Row) error {
 		var k parkedKey
 		var key bytesColumn
 		var by, why textColumn
 		var unparking int
-		var at sql.NullInt64
+		var at intColumn
 		if err := rows.Scan(&k.Lane, &k.hash, &key, &unparking, &by, &at, &why); err != nil {
 			return err
 		}
@@ -46,7 +45,7 @@ func (s *Store) ParkedKeys(ctx context.Context, lanes []outbox.Lane) (keys []out
 	if err != nil {
 		return nil, s.wrap("list parked keys", err)
 	}
-	err = s.read(ctx, "list parked keys", func(q querier) error {
+	err = s.read(ctx, "list parked keys", func(q Querier) error {
 		keys = nil
 		found, err := s.parkedKeys(ctx, q)
 		for _, k := range found {
@@ -79,11 +78,11 @@ var errNothing = errors.New("nothing to do")
 // command runs an operator's change of one key, which raises the config version
 // of its lane. The lane comes first: who settles holds it shared while it
 // parks a key.
-func (s *Store) command(ctx context.Context, what string, lane int64, change func(querier) (int64, error), by, detail string) (bool, error) {
-	err := s.write(ctx, what+" key", func(q querier) error {
+func (s *Store) command(ctx context.Context, what string, lane int64, change func(Querier) (int64, error), by, detail string) (bool, error) {
+	err := s.write(ctx, what+" key", func(q Querier) error {
 		w := s.d.rows(1)
 		w.Int(lane)
-		if _, err := q.ExecContext(ctx, s.q.RaiseConfig, w.Args()...); err != nil {
+		if _, err := q.Exec(ctx, s.q.RaiseConfig, w.Args()...); err != nil {
 			return err
 		}
 		n, err := change(q)
@@ -101,8 +100,8 @@ func (s *Store) command(ctx context.Context, what string, lane int64, change fun
 	return err == nil, err
 }
 
-func (s *Store) audit(ctx context.Context, q querier, by, what string, n int64, detail string) error {
-	_, err := q.ExecContext(ctx, s.q.Audit, outbox.CleanReason(by), what, n, outbox.CleanReason(detail))
+func (s *Store) audit(ctx context.Context, q Querier, by, what string, n int64, detail string) error {
+	_, err := q.Exec(ctx, s.q.Audit, outbox.CleanReason(by), what, n, outbox.CleanReason(detail))
 	return err
 }
 
@@ -112,13 +111,13 @@ func (s *Store) ParkKey(ctx context.Context, k outbox.ParkedKey) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return s.command(ctx, "park", lane, func(q querier) (int64, error) {
+	return s.command(ctx, "park", lane, func(q Querier) (int64, error) {
 		w := s.d.rows(4)
 		w.Int(lane)
 		w.Int(outbox.KeyHash(k.Key))
 		w.Bytes(k.Key)
 		w.Text(outbox.CleanReason(k.Why))
-		return exec(ctx, q, s.q.Park, append(w.Args(), outbox.CleanReason(k.By))...)
+		return q.Exec(ctx, s.q.Park, append(w.Args(), outbox.CleanReason(k.By))...)
 	}, k.By, outbox.CleanReason(string(k.Key))+": "+k.Why)
 }
 
@@ -129,8 +128,8 @@ func (s *Store) UnparkKey(ctx context.Context, route string, key []byte, by stri
 	if err != nil {
 		return false, err
 	}
-	return s.command(ctx, "unpark", lane, func(q querier) (int64, error) {
-		return exec(ctx, q, s.q.Unpark, lane, outbox.KeyHash(key), key)
+	return s.command(ctx, "unpark", lane, func(q Querier) (int64, error) {
+		return q.Exec(ctx, s.q.Unpark, lane, outbox.KeyHash(key), key)
 	}, by, outbox.CleanReason(string(key)))
 }
 
@@ -148,7 +147,7 @@ func (s *Store) Confirmed(ctx context.Context, lanes []outbox.Lane) (bool, error
 		return false, err
 	}
 	args, waiting := w.Args(), int64(0)
-	err := s.read(ctx, "confirm commands", func(q querier) error { return queryRow(ctx, q, s.q.Confirmed, args, &waiting) })
+	err := s.read(ctx, "confirm commands", func(q Querier) error { return queryRow(ctx, q, s.q.Confirmed, args, &waiting) })
 	return err == nil && waiting == 0, err
 }
 
@@ -160,7 +159,7 @@ func (h handle) MoveParked(ctx context.Context, leases []outbox.LaneLease, limit
 	if len(leases) == 0 {
 		return 0, nil, nil
 	}
-	err = h.write(ctx, "move parked rows", func(q querier) error {
+	err = h.write(ctx, "move parked rows", func(q Querier) error {
 		moved, done, err = h.s.moveParked(ctx, q, leases, limit)
 		return err
 	})
@@ -170,7 +169,7 @@ func (h handle) MoveParked(ctx context.Context, leases []outbox.LaneLease, limit
 	return moved, done, nil
 }
 
-func (s *Store) moveParked(ctx context.Context, q querier, leases []outbox.LaneLease, limit int) (moved int, done []outbox.ParkedKey, err error) {
+func (s *Store) moveParked(ctx context.Context, q Querier, leases []outbox.LaneLease, limit int) (moved int, done []outbox.ParkedKey, err error) {
 	held, err := s.fenceLeases(ctx, q, leases)
 	held = slices.DeleteFunc(held, func(l outbox.LaneLease) bool {
 		return !slices.ContainsFunc(leases, func(known outbox.LaneLease) bool { return known.Lane == l.Lane && known.Config == l.Config })
@@ -203,7 +202,7 @@ func (s *Store) moveParked(ctx context.Context, q querier, leases []outbox.LaneL
 	}
 	back, err := s.moveKeys(ctx, q, &s.q.AsideRows, unparking, limit-moved, func(rows []place) (int, error) {
 		for part := range slices.Chunk(rows, chunkRows) {
-			if _, err := q.ExecContext(ctx, s.q.Return, s.places(part)...); err != nil {
+			if _, err := q.Exec(ctx, s.q.Return, s.places(part)...); err != nil {
 				return 0, err
 			}
 		}
@@ -221,19 +220,19 @@ func (s *Store) moveParked(ctx context.Context, q querier, leases []outbox.LaneL
 		w.Int(int64(l.Lane))
 		w.Int(l.Config)
 	}
-	_, err = q.ExecContext(ctx, s.q.SeenConfig, w.Args()...)
+	_, err = q.Exec(ctx, s.q.SeenConfig, w.Args()...)
 	return moved, done, err
 }
 
 // moveKeys finds rows of the keys, each key's by position, and moves them until
 // limit is reached or there are no more. move returns how many it could.
-func (s *Store) moveKeys(ctx context.Context, q querier, texts *limited, keys []parkedKey, limit int, move func([]place) (int, error)) (moved int, err error) {
+func (s *Store) moveKeys(ctx context.Context, q Querier, texts *limited, keys []parkedKey, limit int, move func([]place) (int, error)) (moved int, err error) {
 	for part := range slices.Chunk(keys, chunkRows) {
 		for moved < limit {
 			text, step := texts.at(limit - moved)
 			step = min(step, limit-moved)
 			var rows []place
-			err := query(ctx, q, text, append(s.keyRows(part), int64(step)), func(sr *sql.Rows) error {
+			err := q.Query(ctx, text, append(s.keyRows(part), int64(step)), func(sr Row) error {
 				var p place
 				var id idColumn
 				err := sr.Scan(&p.lane, &id)
@@ -269,14 +268,14 @@ func (s *Store) keyRows(keys []parkedKey) []any {
 }
 
 // lift ends the parking of the keys whose last row is back.
-func (s *Store) lift(ctx context.Context, q querier, keys []parkedKey) (done []outbox.ParkedKey, err error) {
+func (s *Store) lift(ctx context.Context, q Querier, keys []parkedKey) (done []outbox.ParkedKey, err error) {
 	type name struct {
 		lane int64
 		key  string
 	}
 	lifted := map[name]bool{}
 	for part := range slices.Chunk(keys, chunkRows) {
-		err := query(ctx, q, s.q.Lift, s.keyRows(part), func(rows *sql.Rows) error {
+		err := q.Query(ctx, s.q.Lift, s.keyRows(part), func(rows Row) error {
 			var lane int64
 			var key bytesColumn
 			err := rows.Scan(&lane, &key)

@@ -1,8 +1,7 @@
-package sqlstore
+package sqlcore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"math"
 	"time"
@@ -31,11 +30,11 @@ func (s *Store) ReadPending(ctx context.Context, req outbox.ReadRequest, dst []o
 		args = append(args, s.d.id(after))
 
 		start, startBad, rows := n, len(bad.IDs), 0
-		err := s.read(ctx, "read pending", func(q querier) error {
+		err := s.read(ctx, "read pending", func(q Querier) error {
 			n, bad.IDs, bad.Errs, rows = start, bad.IDs[:startBad], bad.Errs[:startBad], 0
 			var r row
 			into := r.dest(nil)
-			return query(ctx, q, text, args, func(sr *sql.Rows) error {
+			return q.Query(ctx, text, args, func(sr Row) error {
 				if n == len(dst) {
 					return nil
 				}
@@ -89,10 +88,10 @@ func (s *Store) TryClaim(ctx context.Context, c outbox.Claim, now, expires time.
 	if err := checkExpiry(c, now, expires); err != nil {
 		return false, err
 	}
-	err = s.write(ctx, "claim", func(q querier) error {
+	err = s.write(ctx, "claim", func(q Querier) error {
 		ok = false
 		var lanes []int64
-		err := query(ctx, q, s.q.FindPending, []any{s.d.id(c.ID)}, func(rows *sql.Rows) error {
+		err := q.Query(ctx, s.q.FindPending, []any{s.d.id(c.ID)}, func(rows Row) error {
 			var lane int64
 			err := rows.Scan(&lane)
 			lanes = append(lanes, lane)
@@ -109,7 +108,7 @@ func (s *Store) TryClaim(ctx context.Context, c outbox.Claim, now, expires time.
 		if owner.valid {
 			live := 0
 			err := queryRow(ctx, q, s.q.LockRelay, []any{s.d.id(owner.id)}, &live)
-			if err != nil && err != sql.ErrNoRows || live != 0 {
+			if err != nil && err != errNoRow || live != 0 {
 				return err
 			}
 		}
@@ -118,7 +117,7 @@ func (s *Store) TryClaim(ctx context.Context, c outbox.Claim, now, expires time.
 		if err == nil && !ok {
 			// A promotion may have moved the row between the two.
 			var n int64
-			n, err = exec(ctx, q, s.q.ClaimHot, args...)
+			n, err = q.Exec(ctx, s.q.ClaimHot, args...)
 			ok = n > 0
 		}
 		return err
@@ -128,12 +127,12 @@ func (s *Store) TryClaim(ctx context.Context, c outbox.Claim, now, expires time.
 
 // either runs the statement on the hot rows and, if it changed none, on the
 // deferred ones.
-func (s *Store) either(ctx context.Context, q querier, hot, deferred string, args []any) (bool, error) {
-	n, err := exec(ctx, q, hot, args...)
+func (s *Store) either(ctx context.Context, q Querier, hot, deferred string, args []any) (bool, error) {
+	n, err := q.Exec(ctx, hot, args...)
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
-	n, err = exec(ctx, q, deferred, args...)
+	n, err = q.Exec(ctx, deferred, args...)
 	return n > 0, err
 }
 
@@ -142,7 +141,7 @@ func (s *Store) RenewClaim(ctx context.Context, c outbox.Claim, now, expires tim
 	if err := checkExpiry(c, now, expires); err != nil {
 		return false, err
 	}
-	err = s.write(ctx, "renew claim", func(q querier) error {
+	err = s.write(ctx, "renew claim", func(q Querier) error {
 		ok, err = s.either(ctx, q, s.q.RenewHot, s.q.RenewDeferred, []any{now.UnixMicro(), s.d.id(c.ID), c.Token[:], ceiling(expires)})
 		return err
 	})
@@ -154,7 +153,7 @@ func (s *Store) Complete(ctx context.Context, c outbox.Claim, now time.Time) (ok
 	if err := checkClaim(c); err != nil {
 		return false, err
 	}
-	err = s.write(ctx, "complete", func(q querier) error {
+	err = s.write(ctx, "complete", func(q Querier) error {
 		ok, err = s.either(ctx, q, s.q.DoneHot, s.q.DoneDeferred, []any{now.UnixMicro(), s.d.id(c.ID), c.Token[:]})
 		return err
 	})
@@ -170,7 +169,7 @@ func (s *Store) RecordFailure(ctx context.Context, c outbox.Claim, now time.Time
 	if f.Reason == "" {
 		return false, invalid("claim of %s: the reason of a failure is empty: say what went wrong", c.ID)
 	}
-	err = s.write(ctx, "record failure", func(q querier) error {
+	err = s.write(ctx, "record failure", func(q Querier) error {
 		ok = false
 		r, err := s.claimed(ctx, q, c, now)
 		if err != nil || r == nil {
@@ -187,10 +186,10 @@ func (s *Store) RecordFailure(ctx context.Context, c outbox.Claim, now time.Time
 		if r.deferred {
 			fail, unclaim = s.q.FailDeferred, s.q.UnclaimDeferred
 		}
-		if _, err := q.ExecContext(ctx, fail, w.Args()...); err != nil {
+		if _, err := q.Exec(ctx, fail, w.Args()...); err != nil {
 			return err
 		}
-		if _, err := q.ExecContext(ctx, unclaim, r.lane, s.d.id(c.ID)); err != nil {
+		if _, err := q.Exec(ctx, unclaim, r.lane, s.d.id(c.ID)); err != nil {
 			return err
 		}
 		if r.keyed || r.deferred {
@@ -208,13 +207,13 @@ type claimedRow struct {
 	keyed, deferred bool
 }
 
-func (s *Store) claimed(ctx context.Context, q querier, c outbox.Claim, now time.Time) (found *claimedRow, err error) {
+func (s *Store) claimed(ctx context.Context, q Querier, c outbox.Claim, now time.Time) (found *claimedRow, err error) {
 	for _, deferred := range []bool{false, true} {
 		text := s.q.ClaimedHot
 		if deferred {
 			text = s.q.ClaimedDeferred
 		}
-		err := query(ctx, q, text, []any{now.UnixMicro(), s.d.id(c.ID), c.Token[:]}, func(rows *sql.Rows) error {
+		err := q.Query(ctx, text, []any{now.UnixMicro(), s.d.id(c.ID), c.Token[:]}, func(rows Row) error {
 			r := claimedRow{deferred: deferred}
 			keyed := 0
 			err := rows.Scan(&r.lane, &r.attempts, &keyed)
@@ -234,7 +233,7 @@ func (s *Store) ReleaseClaim(ctx context.Context, c outbox.Claim, now time.Time)
 	if err := checkClaim(c); err != nil {
 		return false, err
 	}
-	err = s.write(ctx, "release claim", func(q querier) error {
+	err = s.write(ctx, "release claim", func(q Querier) error {
 		ok = false
 		r, err := s.claimed(ctx, q, c, now)
 		if err != nil || r == nil {
@@ -245,7 +244,7 @@ func (s *Store) ReleaseClaim(ctx context.Context, c outbox.Claim, now time.Time)
 		if r.deferred {
 			text = s.q.UnclaimDeferred
 		}
-		_, err = q.ExecContext(ctx, text, r.lane, s.d.id(c.ID))
+		_, err = q.Exec(ctx, text, r.lane, s.d.id(c.ID))
 		return err
 	})
 	return ok, err
@@ -254,7 +253,7 @@ func (s *Store) ReleaseClaim(ctx context.Context, c outbox.Claim, now time.Time)
 // PendingCount implements outbox.Store. It is exact, and reads every pending
 // row's index entry or row: about a second for some millions.
 func (s *Store) PendingCount(ctx context.Context, now time.Time) (n int64, err error) {
-	err = s.read(ctx, "count pending", func(q querier) error {
+	err = s.read(ctx, "count pending", func(q Querier) error {
 		n, _, err = s.count(ctx, q, now, 1, math.MaxInt32)
 		return err
 	})
@@ -262,10 +261,10 @@ func (s *Store) PendingCount(ctx context.Context, now time.Time) (n int64, err e
 }
 
 // count counts the eligible rows of a range of lanes and finds the oldest.
-func (s *Store) count(ctx context.Context, q querier, now time.Time, first, last int64) (n int64, oldest time.Time, err error) {
+func (s *Store) count(ctx context.Context, q Querier, now time.Time, first, last int64) (n int64, oldest time.Time, err error) {
 	for _, text := range []string{s.q.CountHot, s.q.CountDeferred} {
 		var some int64
-		var created sql.NullInt64
+		var created intColumn
 		if err := queryRow(ctx, q, text, []any{now.UnixMicro(), first, last}, &some, &created); err != nil {
 			return 0, time.Time{}, err
 		}
@@ -281,8 +280,8 @@ func (s *Store) count(ctx context.Context, q querier, now time.Time, first, last
 // rows of each lane by position, which a row made long before it was enlisted
 // can escape.
 func (s *Store) OldestPending(ctx context.Context, now time.Time) (created time.Time, ok bool, err error) {
-	err = s.read(ctx, "find the oldest pending row", func(q querier) error {
-		var us sql.NullInt64
+	err = s.read(ctx, "find the oldest pending row", func(q Querier) error {
+		var us intColumn
 		if err := queryRow(ctx, q, s.q.Oldest, []any{now.UnixMicro()}, &us); err != nil {
 			return err
 		}

@@ -1,8 +1,7 @@
-package sqlstore
+package sqlcore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"math"
 	"slices"
@@ -32,14 +31,14 @@ func (s *Store) ListDead(ctx context.Context, q outbox.DeadQuery, dst []outbox.D
 			args = append(args, q.Route)
 		}
 		start, startBad, rows := n, len(bad.IDs), 0
-		err := s.read(ctx, "list dead letters", func(qr querier) error {
+		err := s.read(ctx, "list dead letters", func(qr Querier) error {
 			n, bad.IDs, bad.Errs, rows = start, bad.IDs[:startBad], bad.Errs[:startBad], 0
 			var r row
-			var first, died sql.NullInt64
+			var first, died intColumn
 			var reason textColumn
 			var later int64
 			into := r.dest(nil, &first, &reason, &died, &later)
-			return query(ctx, qr, text, args, func(sr *sql.Rows) error {
+			return qr.Query(ctx, text, args, func(sr Row) error {
 				if n == len(dst) {
 					return nil
 				}
@@ -86,14 +85,14 @@ func (s *Store) CountDead(ctx context.Context, route string) (n int64, err error
 	if err := s.checkRoute(ctx, "count dead letters", route); err != nil {
 		return 0, err
 	}
-	err = s.read(ctx, "count dead letters", func(q querier) error {
+	err = s.read(ctx, "count dead letters", func(q Querier) error {
 		n, err = s.countDead(ctx, q, route)
 		return err
 	})
 	return n, err
 }
 
-func (s *Store) countDead(ctx context.Context, q querier, route string) (n int64, err error) {
+func (s *Store) countDead(ctx context.Context, q Querier, route string) (n int64, err error) {
 	text, args := s.q.CountDead, []any(nil)
 	if route != "" {
 		text, args = s.q.CountDeadOf, []any{route}
@@ -129,7 +128,7 @@ func (s *Store) ReplayDead(ctx context.Context, by string, ids ...outbox.ID) (re
 	if err != nil {
 		return res, err
 	}
-	err = s.write(ctx, "replay dead letters", func(q querier) error {
+	err = s.write(ctx, "replay dead letters", func(q Querier) error {
 		res = outbox.ReplayResult{}
 		for part := range slices.Chunk(distinct(ids), chunkRows) {
 			if err := s.replay(ctx, q, t, part, &res); err != nil {
@@ -144,13 +143,13 @@ func (s *Store) ReplayDead(ctx context.Context, by string, ids ...outbox.ID) (re
 	return res, nil
 }
 
-func (s *Store) replay(ctx context.Context, q querier, t *routeTable, ids []outbox.ID, res *outbox.ReplayResult) error {
+func (s *Store) replay(ctx context.Context, q Querier, t *routeTable, ids []outbox.ID, res *outbox.ReplayResult) error {
 	type letter struct {
 		lane  int64
 		route string
 	}
 	dead := make(map[outbox.ID]letter, len(ids))
-	err := query(ctx, q, s.q.FindDead, s.idRows(ids), func(rows *sql.Rows) error {
+	err := q.Query(ctx, s.q.FindDead, s.idRows(ids), func(rows Row) error {
 		var id idColumn
 		var l letter
 		var name textColumn
@@ -181,7 +180,7 @@ func (s *Store) replay(ctx context.Context, q querier, t *routeTable, ids []outb
 		if !ok {
 			return fmt.Errorf("%w %.80q of a dead letter: the store does not have it", outbox.ErrUnknownRoute, name)
 		}
-		err := query(ctx, q, s.q.PendingIDs, append(s.idRows(byRoute[name]), r.lanes), func(rows *sql.Rows) error {
+		err := q.Query(ctx, s.q.PendingIDs, append(s.idRows(byRoute[name]), r.lanes), func(rows Row) error {
 			var id idColumn
 			err := rows.Scan(&id)
 			pending[id.id] = true
@@ -212,11 +211,11 @@ func (s *Store) replay(ctx context.Context, q querier, t *routeTable, ids []outb
 	}
 	// The owner's cursor has passed the old positions: the config version tells
 	// it to look again. The lanes are locked before the rows, as everywhere.
-	if _, err := q.ExecContext(ctx, s.q.RaiseConfig, w.Args()...); err != nil {
+	if _, err := q.Exec(ctx, s.q.RaiseConfig, w.Args()...); err != nil {
 		return err
 	}
 	back := make(map[outbox.ID]bool, len(open))
-	err = query(ctx, q, s.q.Replay, s.idRows(open), func(rows *sql.Rows) error {
+	err = q.Query(ctx, s.q.Replay, s.idRows(open), func(rows Row) error {
 		var id idColumn
 		err := rows.Scan(&id)
 		back[id.id] = true
@@ -235,7 +234,7 @@ func (s *Store) replay(ctx context.Context, q querier, t *routeTable, ids []outb
 	}
 	res.Replayed += len(done)
 	// Counted as of the deletion, which waits for who counts on beside it.
-	return query(ctx, q, s.q.DropPlayed, s.idRows(done), func(rows *sql.Rows) error {
+	return q.Query(ctx, s.q.DropPlayed, s.idRows(done), func(rows Row) error {
 		var later int64
 		err := rows.Scan(&later)
 		res.LaterOut += later
@@ -245,10 +244,10 @@ func (s *Store) replay(ctx context.Context, q querier, t *routeTable, ids []outb
 
 // DiscardDead implements outbox.DeadLetters.
 func (s *Store) DiscardDead(ctx context.Context, by string, ids ...outbox.ID) (n int, err error) {
-	err = s.write(ctx, "discard dead letters", func(q querier) error {
+	err = s.write(ctx, "discard dead letters", func(q Querier) error {
 		n = 0
 		for part := range slices.Chunk(distinct(ids), chunkRows) {
-			some, err := exec(ctx, q, s.q.DropDead, s.idRows(part)...)
+			some, err := q.Exec(ctx, s.q.DropDead, s.idRows(part)...)
 			if err != nil {
 				return err
 			}

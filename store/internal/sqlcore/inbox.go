@@ -1,8 +1,7 @@
-package sqlstore
+package sqlcore
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -23,18 +22,11 @@ func checkInbox(consumer, messageID string) error {
 	return nil
 }
 
-func (s *Store) inTx(tx Tx, what, consumer, messageID string, fn func() error) error {
-	err := checkTx(tx)
-	if err == nil {
-		err = checkInbox(consumer, messageID)
+func (s *Store) inTx(consumer, messageID string, fn func() error) error {
+	if err := checkInbox(consumer, messageID); err != nil {
+		return err
 	}
-	if err == nil {
-		err = s.txError(fn())
-	}
-	if err != nil {
-		return fmt.Errorf("sqlstore: %s: %w", what, err)
-	}
-	return nil
+	return s.schemaError(fn())
 }
 
 func (s *Store) inboxArgs(r inbox.Record) []any {
@@ -48,12 +40,12 @@ func (s *Store) inboxArgs(r inbox.Record) []any {
 // Reserve implements inbox.Store. At READ COMMITTED a concurrent reservation is
 // waited for and then seen; at REPEATABLE READ and SERIALIZABLE the engine may
 // end tx with a serialization failure instead.
-func (s *Store) Reserve(ctx context.Context, tx Tx, r inbox.Record) (ok bool, err error) {
+func (s *Store) Reserve(ctx context.Context, tx Querier, r inbox.Record) (ok bool, err error) {
 	if r.ProcessedAt.IsZero() {
 		return false, invalid("inbox record %q of %q has no ProcessedAt: set it to the current time", r.MessageID, r.Consumer)
 	}
-	err = s.inTx(tx, "reserve", r.Consumer, r.MessageID, func() error {
-		n, err := exec(ctx, tx, s.q.Reserve, s.inboxArgs(r)...)
+	err = s.inTx(r.Consumer, r.MessageID, func() error {
+		n, err := tx.Exec(ctx, s.q.Reserve, s.inboxArgs(r)...)
 		ok = n > 0
 		return err
 	})
@@ -61,8 +53,8 @@ func (s *Store) Reserve(ctx context.Context, tx Tx, r inbox.Record) (ok bool, er
 }
 
 // Processed implements inbox.Store.
-func (s *Store) Processed(ctx context.Context, tx Tx, consumer, messageID string, now time.Time) (ok bool, err error) {
-	err = s.inTx(tx, "look up inbox", consumer, messageID, func() error {
+func (s *Store) Processed(ctx context.Context, tx Querier, consumer, messageID string, now time.Time) (ok bool, err error) {
+	err = s.inTx(consumer, messageID, func() error {
 		n := 0
 		err := queryRow(ctx, tx, s.q.Processed, []any{now.UnixMicro(), consumer, messageID}, &n)
 		ok = n > 0
@@ -72,12 +64,12 @@ func (s *Store) Processed(ctx context.Context, tx Tx, consumer, messageID string
 }
 
 // Mark implements inbox.Store.
-func (s *Store) Mark(ctx context.Context, tx Tx, r inbox.Record) error {
+func (s *Store) Mark(ctx context.Context, tx Querier, r inbox.Record) error {
 	if r.ProcessedAt.IsZero() {
 		return invalid("inbox record %q of %q has no ProcessedAt: set it to the current time", r.MessageID, r.Consumer)
 	}
-	return s.inTx(tx, "mark inbox", r.Consumer, r.MessageID, func() error {
-		_, err := tx.ExecContext(ctx, s.q.MarkInbox, s.inboxArgs(r)...)
+	return s.inTx(r.Consumer, r.MessageID, func() error {
+		_, err := tx.Exec(ctx, s.q.MarkInbox, s.inboxArgs(r)...)
 		return err
 	})
 }
@@ -90,8 +82,8 @@ func (s *Store) Purge(ctx context.Context, now time.Time, limit int) (deleted in
 		n := outbox.LaneLimit(limit-deleted, 1)
 		text, _ := s.q.PurgeInbox.at(n)
 		some := int64(0)
-		err := s.write(ctx, "purge inbox", func(q querier) error {
-			some, err = exec(ctx, q, text, now.UnixMicro())
+		err := s.write(ctx, "purge inbox", func(q Querier) error {
+			some, err = q.Exec(ctx, text, now.UnixMicro())
 			return err
 		})
 		deleted += int(some)

@@ -1,0 +1,238 @@
+package sqlcore
+
+import (
+	"context"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/schema"
+)
+
+// Dialect is everything in which one database engine differs from another:
+// statement texts, the encoding of their arguments, the meaning of its errors.
+type Dialect struct {
+	name   string
+	engine schema.Engine
+	texts  texts
+	macros []string // pairs for strings.NewReplacer
+	begin  string   // begins a transaction that may write
+	// beginRead begins a read on a connection of the pool, whose settings are
+	// not the store's; "" where a read needs none.
+	beginRead string
+
+	// rows makes a table parameter of so many columns: the first arguments of a
+	// statement.
+	rows func(columns int) rowWriter
+	// id is an id as an argument of its own, lanes a list of lane numbers.
+	id    func(outbox.ID) any
+	lanes func(first, n int64) any
+
+	missing func(error) bool // a table or schema does not exist
+	busy    func(error) bool // nothing happened; try again soon
+
+	// prepare readies a connection of its own for the relay; undo puts it back
+	// into its old state, and is nil if that cannot be done: the connection is
+	// then discarded.
+	prepare func(ctx context.Context, c Querier, purpose string) (undo func(context.Context) error, err error)
+	// beforeMigrate runs outside of a transaction; it may be nil.
+	beforeMigrate func(ctx context.Context, c Querier) error
+}
+
+// String returns the engine's name.
+func (d *Dialect) String() string { return d.name }
+
+var dialects = []*Dialect{PostgreSQL, SQLite}
+
+// rowWriter collects the rows of a table parameter, value by value.
+type rowWriter interface {
+	Int(v int64)
+	Text(s string)
+	Bytes(b []byte) // nil is NULL
+	ID(id outbox.ID)
+	Null()
+	// Args ends the parameter.
+	Args() []any
+}
+
+// nullText writes NULL for "".
+func nullText(w rowWriter, s string) {
+	if s == "" {
+		w.Null()
+		return
+	}
+	w.Text(s)
+}
+
+// limited is a statement text for each of outbox.LaneLimits.
+type limited [len(outbox.LaneLimits)]string
+
+// at is the text whose limit is the smallest that is not below n.
+func (l *limited) at(n int) (text string, limit int) {
+	for i, limit := range outbox.LaneLimits {
+		if limit >= n || i == len(outbox.LaneLimits)-1 {
+			return l[i], limit
+		}
+	}
+	return l[0], 0
+}
+
+// texts are all statements. A table parameter u stands first; after it the
+// other arguments in the order given here. Fields of type limited have a
+// literal {LIMIT}, so that no plan depends on a parameter.
+type texts struct {
+	// Schema.
+	HasMeta   string
+	HasSchema string // name; "" where there are no schemas
+	Lock      string // number; "" where beginning the transaction locks
+	Meta      string
+	Routes    string
+	AddRoute  string // name, first, ordered, unordered
+	AddLanes  string // u(lane, is_ordered), route
+	AddMarks  string // u(lane)
+	Now       string
+
+	// Enlist.
+	EnlistOne  string // the message's columns, lanes of its route
+	EnlistMany string // u(the message's columns), lanes of the route
+	DeferOne   string
+	DeferMany  string
+	UnlistHot  string // u(lane, id)
+	PendingIDs string // u(id), lanes
+
+	// The contract.
+	ReadLane        limited // now, lane, after
+	ReadUnordered   limited // now, after
+	FindPending     string  // id
+	LockLane        string  // lane
+	LockRelay       string  // owner
+	ClaimHot        string  // now, lane, id, token, expires
+	ClaimDeferred   string
+	RenewHot        string // now, id, token, expires
+	RenewDeferred   string
+	DoneHot         string // now, id, token
+	DoneDeferred    string
+	ClaimedHot      string // now, id, token: lane, pos, attempts, keyed
+	ClaimedDeferred string
+	UnclaimHot      string // lane, id
+	UnclaimDeferred string
+	CountHot        string // now, first lane, last lane
+	CountDeferred   string
+	Oldest          string // now, first lane, last lane
+
+	// Leases.
+	LiveRelays   string
+	HeldLanes    string // owner
+	LockLanes    string // u(lane, epoch), owner
+	LockOwned    string // owner
+	Candidates   string // first, last, limit
+	LockOwner    string // owner
+	LockOwners   string // u(owner)
+	Owners       string // u(owner)
+	AddRelay     string // owner, expires, routes, ended
+	RenewRelay   string // owner, expires, routes, ended
+	EndRelays    string // u(owner)
+	ReleaseLanes string // u(lane), owner
+	TakeLanes    string // u(lane), owner
+	Leases       string // owner
+	ForgetRelays string // expired before
+
+	// Lane rows.
+	Fence        string  // u(lane, epoch), owner
+	ReadRanges   limited // u(lane, after, upto)
+	ReadKeys     limited // u(lane, after, upto, key_hash, key)
+	Settle       string  // u(lane, pos, id); returns ids
+	SettleKeys   string  // u(lane, pos, id); returns ids, key hashes and keys
+	CountLater   string  // u(lane, key_hash, key, from, below, more)
+	SettleMarked string  // u(lane, pos, id), m(lane, epoch, pos), owner; "" if it takes a transaction
+	FindHot      string  // u(lane, pos, id)
+	FindDeferred string  // u(lane, pos, id)
+	DropDeferred string  // u(lane, id)
+	FailHot      string  // u(lane, id, attempts, reason, retry_at)
+	FailDeferred string
+	Defer        string // u(lane, id, aside)
+	BuryHot      string // u(lane, id, attempts, reason)
+	BuryDeferred string
+	DropDead     string  // u(id)
+	Marks        string  // u(lane, pos)
+	Due          limited // u(lane), rows
+	Promote      string  // u(lane, id), ordered as given
+	NextDue      string  // u(lane)
+	NextClaimed  string  // u(lane)
+
+	// Parking.
+	Park        string // u(lane, key_hash, key, why), by
+	Unpark      string // lane, key_hash, key
+	Lift        string // u(lane, key_hash, key)
+	Parked      string
+	ParkedRows  limited // u(lane, key_hash, key), rows
+	AsideRows   limited // u(lane, key_hash, key), rows
+	Return      string  // u(lane, id)
+	SeenConfig  string  // u(lane, config)
+	RaiseConfig string  // u(lane)
+	CountAside  string  // first, last
+	CountParked string  // first, last
+	Audit       string  // by, what, how many, detail
+	LaneOwners  string
+	ListDead    limited // after time, after id, without body
+	ListDeadOf  limited // after time, after id, without body, route
+	CountDead   string
+	CountDeadOf string // route
+	FindDead    string // u(id)
+	Replay      string // u(id)
+	DropPlayed  string // u(id); returns later_out
+	Confirmed   string // u(lane); how many are not
+
+	// Inbox.
+	Reserve    string  // consumer, message id, processed, expires
+	Processed  string  // now, consumer, message id
+	MarkInbox  string  // consumer, message id, processed, expires
+	PurgeInbox limited // now
+}
+
+// messageColumns are the columns of a message, in the order in which Enlist
+// writes them.
+var messageColumns = []string{
+	"lane", "id", "key_hash", "ordering_key", "transport", "message_type", "destination", "content_type", "headers", "body",
+	"deliver_at", "created_at", "tenant", "envelope", "ce_source", "ce_subject", "ce_time", "ce_dataschema", "ce_extensions",
+	"correlation_id", "causation_id", "traceparent", "tracestate",
+}
+
+// expand puts names and macros into every text.
+func (d *Dialect) expand(n schema.Names) *texts {
+	pairs := append([]string{}, d.macros...)
+	for _, alias := range []string{"", "o.", "u.", "d."} {
+		cols := alias + strings.Join(messageColumns, ", "+alias)
+		pairs = append(pairs, "{"+alias+"msg}", cols,
+			"{"+alias+"row}", alias+"pos, "+cols+", "+alias+"attempts, "+alias+"last_error, "+alias+"retry_at")
+	}
+	// A macro may hold another one.
+	r := strings.NewReplacer(pairs...)
+	full := func(s string) string { return n.Expand(d.engine, r.Replace(r.Replace(s))) }
+
+	out := d.texts
+	v := reflect.ValueOf(&out).Elem()
+	for i := range v.NumField() {
+		switch f := v.Field(i).Addr().Interface().(type) {
+		case *string:
+			*f = full(*f)
+		case *limited:
+			text := full(f[0])
+			for i, limit := range outbox.LaneLimits {
+				f[i] = strings.ReplaceAll(text, "{LIMIT}", strconv.Itoa(limit))
+			}
+		}
+	}
+	return &out
+}
+
+// writeTime writes NULL for the zero time.
+func writeTime(w rowWriter, t time.Time) {
+	if t.IsZero() {
+		w.Null()
+		return
+	}
+	w.Int(t.UnixMicro())
+}

@@ -1,0 +1,55 @@
+package sqlcore
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// TestLimits: a text for every size that is asked for, never one for fewer rows
+// than there are unless it is the largest.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	texts := SQLite.expand(Options{Prefix: "p_"}.names())
+	for n := 1; n <= 2000; n++ {
+		text, limit := texts.ReadLane.at(n)
+		if limit < n && limit != 1024 || !strings.Contains(text, "LIMIT") {
+			t.Fatalf("%d rows: limit %d", n, limit)
+		}
+	}
+}
+
+func TestTableParameters(t *testing.T) {
+	t.Parallel()
+	write := func(w rowWriter) []any {
+		for _, text := range []string{`a"b\c{},NULL`, ""} {
+			w.Int(-7)
+			w.Text(text)
+			w.Bytes([]byte{0, 0xff})
+			w.Null()
+			w.ID(outbox.ID{1, 2})
+		}
+		return w.Args()
+	}
+	const id = "01020000000000000000000000000000"
+	for _, tc := range []struct {
+		d           *Dialect
+		want, empty []any
+	}{
+		{PostgreSQL, []any{"{-7,-7}", `{"a\"b\\c{},NULL",""}`, `{"\\x00ff","\\x00ff"}`, "{NULL,NULL}", "{" + id + "," + id + "}"}, []any{"{}", "{}", "{}", "{}", "{}"}},
+		{SQLite, []any{`[[-7,"a\"b\\c{},NULL","00ff",null,"` + id + `"],[-7,"","00ff",null,"` + id + `"]]`}, []any{"[]"}},
+	} {
+		for what, args := range map[string][2][]any{"rows": {write(tc.d.rows(5)), tc.want}, "no rows": {tc.d.rows(5).Args(), tc.empty}} {
+			got, want := args[0], args[1]
+			if len(got) != len(want) {
+				t.Fatalf("%s, %s: %d arguments, want %d", tc.d, what, len(got), len(want))
+			}
+			for i := range got {
+				if got[i] != want[i] {
+					t.Errorf("%s, %s, argument %d: got %s, want %s", tc.d, what, i, got[i], want[i])
+				}
+			}
+		}
+	}
+}
