@@ -32,6 +32,7 @@ require (
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/postrider/postrider/store/pgxstore v0.0.0
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.27.0 // indirect
@@ -49,3 +50,5 @@ replace (
 	github.com/postrider/postrider => ..
 	github.com/postrider/postrider/transport/natstransport => ../transport/natstransport
 )
+
+replace github.com/postrider/postrider/store/pgxstore => ../store/pgxstore
