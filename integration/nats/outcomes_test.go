@@ -304,25 +304,40 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-func TestFullStreamRefuses(t *testing.T) {
+// A full stream holds the route back and spends no attempt; a full subject
+// concerns its own messages.
+func TestFullStream(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 3, jetstream.DiscardNew })
-	tr := f.transport(t, nil)
-	ds := deliveries(f.name+".a", 5)
-	tr.Send(t.Context(), ds)
-	for i, d := range ds {
-		o, err := d.Outcome()
-		if i < 3 {
+	for _, c := range []struct {
+		name, says string
+		limit      func(*jetstream.StreamConfig)
+		want       transport.Outcome
+	}{
+		{"messages", "maximum messages exceeded", func(c *jetstream.StreamConfig) { c.MaxMsgs = 3 }, transport.Unreachable},
+		{"bytes", "maximum bytes exceeded", func(c *jetstream.StreamConfig) { c.MaxBytes = 1200 }, transport.Unreachable},
+		{"subject", "maximum messages per subject exceeded", func(c *jetstream.StreamConfig) {
+			c.MaxMsgsPerSubject, c.DiscardNewPerSubject = 3, true
+		}, transport.Refused},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, func(s *jetstream.StreamConfig) { s.Discard = jetstream.DiscardNew; c.limit(s) })
+			tr := f.transport(t, nil)
+			var o transport.Outcome
+			var err error
+			for range 20 {
+				if o, err = sendOne(t, tr, record(f.name+".a", "x")); o != transport.Accepted {
+					break
+				}
+			}
+			wantOutcome(t, o, err, c.want, c.says)
+			if err := f.stream.Purge(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			o, err = sendOne(t, tr, record(f.name+".a", "x"))
 			wantOutcome(t, o, err, transport.Accepted)
-		} else {
-			wantOutcome(t, o, err, transport.Refused, "maximum messages exceeded")
-		}
+		})
 	}
-	if err := f.stream.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	o, err := sendOne(t, tr, ds[4].Record)
-	wantOutcome(t, o, err, transport.Accepted)
 }
 
 // A full server is no fault of the message: no attempt is spent, and the route

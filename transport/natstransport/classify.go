@@ -125,6 +125,7 @@ const (
 	codeNoAccount        jetstream.ErrorCode = 10035
 	codeStorage          jetstream.ErrorCode = 10047
 	codeStreamNotMatch   jetstream.ErrorCode = 10060
+	codeStoreFailed      jetstream.ErrorCode = 10077
 	codeSealed           jetstream.ErrorCode = 10109
 	codeOffline          jetstream.ErrorCode = 10118
 	codeRollupFailed     jetstream.ErrorCode = 10111
@@ -163,6 +164,14 @@ func classifyAPI(e *jetstream.APIError) transport.Outcome {
 		// to spend attempts, a full disk of a minute would end the whole
 		// backlog as dead letters.
 		return transport.Unreachable
+	case codeStoreFailed:
+		// A stream that discards new messages holds its producers back: were
+		// that to spend attempts, a consumer that stops for minutes would end the
+		// backlog as dead letters. A subject that is full concerns its messages
+		// alone.
+		if e.Description == "maximum messages exceeded" || e.Description == "maximum bytes exceeded" {
+			return transport.Unreachable
+		}
 	case codeIDInProcess:
 		// The same id is being stored now; whether it will be is not known.
 		return transport.Unknown
@@ -172,7 +181,7 @@ func classifyAPI(e *jetstream.APIError) transport.Outcome {
 	if e.Code == 400 {
 		return transport.Permanent // too large, a header the stream does not allow
 	}
-	return transport.Refused // a full stream, overloaded
+	return transport.Refused // a full subject, overloaded
 }
 
 // resolve tells a subject without a stream from a stream without a leader: the

@@ -18,7 +18,9 @@
 //
 // Create the stream before messages are sent: one whose subject no stream takes
 // is [transport.Unroutable], and the relay parks its key. [Transport.Check]
-// tells at the start, for the stream and subjects of [Options].
+// tells at the start, for the stream and subjects of [Options]. A stream that is
+// full and discards new messages holds its route back until there is room: no
+// attempt is spent.
 //
 // # What "accepted" means
 //
