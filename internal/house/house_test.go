@@ -104,7 +104,7 @@ func TestRootRequiresUUIDOnly(t *testing.T) {
 func TestLeavesRequireNoServer(t *testing.T) {
 	t.Parallel()
 	for _, p := range goModFiles(t) {
-		if top, _, _ := strings.Cut(p, "/"); top == "cmd" || top == "integration" {
+		if top, _, _ := strings.Cut(p, "/"); slices.Contains([]string{"cmd", "integration", "bench"}, top) {
 			continue
 		}
 		for _, r := range readMod(t, p).requires {

@@ -1,0 +1,212 @@
+package contest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+)
+
+// BodySize is the size of a message's body unless a load says otherwise.
+const BodySize = 1024
+
+const (
+	headSize = 8 + 8 + 8 + 8 + 4
+	noKey    = ^uint64(0)
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Load is the messages of one run. A body carries its number, its key and its
+// place within the key, and a checksum.
+type Load struct {
+	Messages int
+	Keys     int // 0: none has a key
+	Size     int // of a body; 0: BodySize
+	// KeyOf gives the key of a message, in 0 to Keys-1. Defaults to turns.
+	KeyOf func(n int) int
+
+	once   sync.Once
+	nonce  uint64
+	filler []byte
+	keys   []uint32
+	seqs   []uint32
+}
+
+func (l *Load) prepare() {
+	l.once.Do(func() {
+		l.nonce = rand.Uint64()
+		if l.Size == 0 {
+			l.Size = BodySize
+		}
+		l.filler = make([]byte, l.Size)
+		r := rand.NewChaCha8([32]byte{1})
+		r.Read(l.filler)
+		if l.Keys == 0 {
+			return
+		}
+		if l.KeyOf == nil {
+			l.KeyOf = func(n int) int { return n % l.Keys }
+		}
+		l.keys, l.seqs = make([]uint32, l.Messages), make([]uint32, l.Messages)
+		next := make([]uint32, l.Keys)
+		for n := range l.keys {
+			k := l.KeyOf(n)
+			l.keys[n], l.seqs[n] = uint32(k), next[k]
+			next[k]++
+		}
+	})
+}
+
+// Key is the ordering key of a message; nil without one.
+func (l *Load) Key(n int) []byte {
+	l.prepare()
+	if l.Keys == 0 {
+		return nil
+	}
+	return keyName(int(l.keys[n]))
+}
+
+func keyName(k int) []byte { return fmt.Appendf(nil, "key-%d", k) }
+
+// Body is the body of a message.
+func (l *Load) Body(n int) []byte {
+	l.prepare()
+	if l.Keys == 0 {
+		return l.body(uint64(n), noKey, 0)
+	}
+	return l.body(uint64(n), uint64(l.keys[n]), uint64(l.seqs[n]))
+}
+
+func (l *Load) body(n, key, seq uint64) []byte {
+	b := make([]byte, l.Size)
+	copy(b[headSize:], l.filler)
+	binary.BigEndian.PutUint64(b, l.nonce)
+	binary.BigEndian.PutUint64(b[8:], n)
+	binary.BigEndian.PutUint64(b[16:], key)
+	binary.BigEndian.PutUint64(b[24:], seq)
+	sum := crc32.Update(crc32.Checksum(b[:32], castagnoli), castagnoli, b[headSize:])
+	binary.BigEndian.PutUint32(b[32:], sum)
+	return b
+}
+
+// Stream hands out messages whose number nobody knows beforehand. A key belongs
+// to one producer at a time, which commits a message before it takes the next.
+type Stream struct {
+	load *Load
+	seqs []uint64
+	next atomic.Int64
+}
+
+// NewStream returns a stream of at most most messages with keys keys. Its Load
+// is what a publisher checks against.
+func NewStream(most, keys int) *Stream {
+	s := &Stream{load: &Load{Messages: most, Size: BodySize}, seqs: make([]uint64, keys)}
+	s.load.prepare()
+	s.load.Keys = keys
+	return s
+}
+
+// Load is the load to check against.
+func (s *Stream) Load() *Load { return s.load }
+
+// Take returns the next message of a key; false when the stream is used up. A
+// negative key means none.
+func (s *Stream) Take(key int) (n int, name, body []byte, ok bool) {
+	n = int(s.next.Add(1)) - 1
+	if n >= s.load.Messages {
+		return 0, nil, nil, false
+	}
+	if key < 0 {
+		return n, nil, s.load.body(uint64(n), noKey, 0), true
+	}
+	body = s.load.body(uint64(n), uint64(key), s.seqs[key])
+	s.seqs[key]++
+	return n, keyName(key), body, true
+}
+
+// Check verifies what arrives: each message once, unchanged, and those of a key
+// in order. Safe for concurrent use.
+type Check struct {
+	load *Load
+	seen []atomic.Uint32
+	next []atomic.Int64 // place of the next message of each key
+	got  atomic.Int64
+
+	mu    sync.Mutex
+	wrong string // the first fault
+	ended sync.Once
+	done  chan struct{}
+}
+
+// NewCheck returns a check of the messages of a load.
+func NewCheck(l *Load) *Check {
+	l.prepare()
+	return &Check{
+		load: l, done: make(chan struct{}),
+		seen: make([]atomic.Uint32, (l.Messages+31)/32), next: make([]atomic.Int64, l.Keys),
+	}
+}
+
+// Take checks one message and returns its number, -1 if something is wrong.
+func (c *Check) Take(body []byte) int {
+	n, fault := c.judge(body)
+	if fault != "" {
+		c.mu.Lock()
+		if c.wrong == "" {
+			c.wrong = fault
+		}
+		c.mu.Unlock()
+		c.end()
+		return -1
+	}
+	if c.got.Add(1) == int64(c.load.Messages) {
+		c.end()
+	}
+	return n
+}
+
+func (c *Check) end() { c.ended.Do(func() { close(c.done) }) }
+
+func (c *Check) judge(b []byte) (n int, fault string) {
+	if len(b) != c.load.Size {
+		return 0, fmt.Sprintf("a body of %d bytes arrived, want %d", len(b), c.load.Size)
+	}
+	if binary.BigEndian.Uint64(b) != c.load.nonce {
+		return 0, "a message of another run arrived"
+	}
+	if crc32.Update(crc32.Checksum(b[:32], castagnoli), castagnoli, b[headSize:]) != binary.BigEndian.Uint32(b[32:]) {
+		return 0, "a message arrived changed"
+	}
+	number, key, seq := binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:]), int64(binary.BigEndian.Uint64(b[24:]))
+	if number >= uint64(c.load.Messages) {
+		return 0, fmt.Sprintf("message %d arrived of %d", number, c.load.Messages)
+	}
+	n = int(number)
+	if c.seen[n/32].Or(1<<(n%32))&(1<<(n%32)) != 0 {
+		return 0, fmt.Sprintf("message %d arrived twice", n)
+	}
+	if key != noKey && !c.next[key].CompareAndSwap(seq, seq+1) {
+		return 0, fmt.Sprintf("message %d of key %d arrived when number %d of the key was due", seq, key, c.next[key].Load())
+	}
+	return n, ""
+}
+
+// Got is the number of messages that arrived.
+func (c *Check) Got() int { return int(c.got.Load()) }
+
+// Done is closed when all messages have arrived, or when something is wrong.
+func (c *Check) Done() <-chan struct{} { return c.done }
+
+// Err says what was wrong first; nil when nothing was.
+func (c *Check) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wrong != "" {
+		return errors.New(c.wrong)
+	}
+	return nil
+}
