@@ -22,7 +22,7 @@ type core struct {
 	orphans map[outbox.ID]bool // accepted under a lease that ended, delete not answered
 	reads   readLog
 	due     dueKeys
-	outbox  []*outcome            // to be settled, oldest first
+	outbox  []*row                // to be settled, oldest first
 	fenced  map[outbox.Lane]int64 // epochs that turned out to be another's
 	dropped map[outbox.Lane]int64 // epochs given up last
 	stopped bool                  // nothing new is sent
@@ -37,12 +37,6 @@ type core struct {
 	// began later has succeeded: a row that another owner may have sent must
 	// not go out on the strength of what was read before.
 	hold bool
-}
-
-// outcome is a settlement on its way to the store.
-type outcome struct {
-	outbox.Settlement
-	row *row
 }
 
 const (
@@ -293,8 +287,7 @@ func (c *core) admit(l *lane, lr *outbox.LaneRow, now time.Time) {
 	}
 	k := l.keys[string(bytes)]
 	if k == nil {
-		k = &key{lane: l, bytes: bytes}
-		l.keys[string(bytes)] = k
+		k = l.key(string(bytes))
 	}
 	if k.partial {
 		k.missed = true
@@ -350,9 +343,9 @@ func (c *core) advance(k *key) {
 		return
 	}
 	switch {
-	case l.parked[string(k.bytes)]:
-		if k.idle() && l.keys[string(k.bytes)] == k {
-			delete(l.keys, string(k.bytes))
+	case l.parked[k.name]:
+		if k.idle() && l.keys[k.name] == k {
+			delete(l.keys, k.name)
 		}
 	case len(k.queue) > 0:
 		if !k.listed && k.flight == 0 {
@@ -363,8 +356,8 @@ func (c *core) advance(k *key) {
 	case k.partial:
 		c.due.add(k, k.due)
 	default:
-		if l.keys[string(k.bytes)] == k {
-			delete(l.keys, string(k.bytes))
+		if l.keys[k.name] == k {
+			delete(l.keys, k.name)
 		}
 	}
 }
@@ -375,7 +368,7 @@ func (c *core) planKeys(n int, now time.Time) (ks []*key, limit int) {
 	var full []*key
 	for len(ks) < n && len(c.due) > 0 && !c.due[0].at.After(now) {
 		k := heap.Pop(&c.due).(dueKey).k
-		if k.lane.closed() || !k.partial || k.reading || !k.idle() || k.due.After(now) || k.lane.keys[string(k.bytes)] != k {
+		if k.lane.closed() || !k.partial || k.reading || !k.idle() || k.due.After(now) || k.lane.keys[k.name] != k {
 			continue
 		}
 		if !c.room(k.lane.route) {
@@ -407,7 +400,7 @@ func (c *core) nextDue() time.Time {
 func (c *core) readKey(k *key, rows []outbox.LaneRow, limit int, now time.Time) {
 	k.reading = false
 	l := k.lane
-	if l.closed() || l.parked[string(k.bytes)] {
+	if l.closed() || l.parked[k.name] {
 		c.advance(k)
 		return
 	}
@@ -517,7 +510,7 @@ func (c *core) takeBatch(rt *route, now time.Time) []*row {
 		}
 		rt.ready[n] = item{}
 		if it.k == nil {
-			if it.r == c.solo && it.r.key != nil && it.r.lane.parked[string(it.r.key.bytes)] {
+			if it.r == c.solo && it.r.key != nil && it.r.lane.parked[it.r.key.name] {
 				c.unsolo() // parked while it waited for the broker
 				continue
 			}
@@ -586,8 +579,8 @@ func (c *core) pending() (n int) {
 	for _, l := range c.list {
 		n += l.pending
 	}
-	for _, o := range c.outbox {
-		if o.row.lane.lost.Load() {
+	for _, r := range c.outbox {
+		if r.lane.lost.Load() {
 			n++
 		}
 	}

@@ -29,6 +29,7 @@ type row struct {
 	key   *key // nil: unordered
 	state rowState
 	size  int
+	out   outbox.Settlement   // its outcome, on its way to the store
 	sent  *transport.Delivery // the send under way; reports of others are ignored
 	since uint64              // the route's accepted count when it was sent
 	to    reporter            // who hears the outcome
@@ -90,6 +91,12 @@ func (l *lane) known(lr *outbox.LaneRow) bool {
 	return r != nil && (r.Record.ID == lr.Record.ID || r.state != rowDone)
 }
 
+func (l *lane) key(name string) *key {
+	k := &key{lane: l, name: name}
+	l.keys[name] = k
+	return k
+}
+
 func (l *lane) delete(r *row) {
 	if l.rows[r.Pos] == r {
 		delete(l.rows, r.Pos)
@@ -113,7 +120,7 @@ func (k *key) cutAt(pos int64) int {
 // unparking.
 type key struct {
 	lane    *lane
-	bytes   []byte
+	name    string // its bytes, not in the memory of a row, which it outlives
 	queue   []*row
 	flight  int  // handed out and not finished
 	partial bool // the table has rows of this key that are not in the queue

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -228,17 +227,17 @@ func (c *core) loadParked(l *lane, parked []outbox.ParkedKey) {
 		if p.Lane == l.lease.Lane {
 			now[string(p.Key)] = true
 			if !l.parked[string(p.Key)] {
-				c.park(l, p.Key)
+				c.park(l, string(p.Key))
 			}
 		}
 	}
-	var back [][]byte
+	var back []string
 	for k := range l.parked {
 		if !now[k] {
-			back = append(back, []byte(k))
+			back = append(back, k)
 		}
 	}
-	slices.SortFunc(back, bytes.Compare)
+	slices.Sort(back)
 	for _, k := range back {
 		c.unpark(l, k)
 	}

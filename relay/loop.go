@@ -20,9 +20,10 @@ type looper interface {
 type loop struct {
 	purpose string // also the name of its session
 	kick    chan struct{}
+	rows    []outbox.LaneRow // memory of the read under way
 }
 
-func newLoop(purpose string) loop { return loop{purpose, make(chan struct{}, 1)} }
+func newLoop(purpose string) loop { return loop{purpose: purpose, kick: make(chan struct{}, 1)} }
 
 func (l *loop) base() *loop { return l }
 func (l *loop) signal()     { signal(l.kick) }

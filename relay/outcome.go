@@ -22,9 +22,9 @@ func (c *core) report(r *row, o transport.Outcome, err error, now time.Time) {
 		rt.accepted++
 		rt.down, rt.failures = false, 0
 		r.state = rowAccepted
-		o := &outcome{c.settlement(r, outbox.SettleAccepted), r}
-		o.Later = r.key != nil && r.lane.lease.Dead
-		c.outbox = append(c.outbox, o)
+		r.conclude(outbox.SettleAccepted)
+		r.out.Later = r.key != nil && r.lane.lease.Dead
+		c.outbox = append(c.outbox, r)
 		if r.lane.lost.Load() {
 			c.orphans[r.Record.ID] = true
 		}
@@ -85,7 +85,7 @@ func (c *core) putBack(r *row, o transport.Outcome, now time.Time) {
 		}
 		return
 	}
-	if k != nil && (k.partial || l.parked[string(k.bytes)]) {
+	if k != nil && (k.partial || l.parked[k.name]) {
 		// The key is read again from its first row on: an earlier one may have
 		// failed in the same Send.
 		c.remove(r)
@@ -109,7 +109,7 @@ func (c *core) rehold(r *row) {
 		return
 	}
 	k.flight--
-	if k.partial || r.lane.parked[string(k.bytes)] {
+	if k.partial || r.lane.parked[k.name] {
 		r.lane.held--
 		c.remove(r)
 		c.cut(k, 0)
@@ -170,16 +170,17 @@ func (c *core) settle(r *row, o outbox.SettleOutcome, counts bool, reason string
 		return
 	}
 	r.state = rowSettling
-	s := c.settlement(r, o)
-	s.Attempt, s.Reason, s.RetryAt = counts, outbox.CleanReason(reason), at
+	r.conclude(o)
+	r.out.Attempt, r.out.Reason, r.out.RetryAt = counts, outbox.CleanReason(reason), at
 	if r == c.solo {
-		s.Attempt, s.TakeBack = false, !counts // it was counted before the send
+		r.out.Attempt, r.out.TakeBack = false, !counts // it was counted before the send
 	}
-	c.outbox = append(c.outbox, &outcome{s, r})
+	c.outbox = append(c.outbox, r)
 }
 
-func (c *core) settlement(r *row, o outbox.SettleOutcome) outbox.Settlement {
-	return outbox.Settlement{
+// conclude begins the row's settlement. A row has one at a time.
+func (r *row) conclude(o outbox.SettleOutcome) {
+	r.out = outbox.Settlement{
 		Lane: r.lane.lease.Lane, Epoch: r.lane.lease.Epoch, Pos: r.Pos, ID: r.Record.ID,
 		Outcome: o, Attempts: r.Record.Attempts,
 	}
@@ -196,16 +197,15 @@ func (c *core) remove(r *row) {
 	r.lane.delete(r)
 }
 
-// settled takes the store's answer for one outcome. fenced: the lane is
-// another's now.
-func (c *core) settled(o *outcome, res outbox.SettleResult, now time.Time) (fenced bool) {
-	r := o.row
-	l := r.lane
+// settled takes the store's answer for the outcome of one row. fenced: the lane
+// is another's now.
+func (c *core) settled(r *row, res outbox.SettleResult, now time.Time) (fenced bool) {
+	l, o := r.lane, &r.out
 	if res == outbox.Fenced {
 		c.seen[evFenced]++
 	}
 	if o.Outcome == outbox.SettleCount && res == outbox.Settled && !l.lost.Load() && !(o.TakeBack && l.draining) {
-		c.counted(o)
+		c.counted(r)
 		return false
 	}
 	c.endSolo(r)
@@ -251,7 +251,7 @@ func (c *core) settled(o *outcome, res outbox.SettleResult, now time.Time) (fenc
 	if o.Outcome == outbox.SettlePark {
 		// By the time of this answer an operator may have let the key go, and a
 		// move may have lifted it: the store's list is the truth.
-		c.park(l, k.bytes)
+		c.park(l, k.name)
 		l.reload()
 		return false
 	}
@@ -260,42 +260,41 @@ func (c *core) settled(o *outcome, res outbox.SettleResult, now time.Time) (fenc
 }
 
 // park stops a key until an operator lets it go.
-func (c *core) park(l *lane, bytes []byte) {
-	l.parked[string(bytes)] = true
+func (c *core) park(l *lane, name string) {
+	l.parked[name] = true
 	l.moving = true
 	c.seen[evPark]++
-	if k := l.keys[string(bytes)]; k != nil {
+	if k := l.keys[name]; k != nil {
 		c.cut(k, 0)
 	}
 }
 
 // unpark reads a key afresh whose rows are all back.
-func (c *core) unpark(l *lane, bytes []byte) {
-	delete(l.parked, string(bytes))
+func (c *core) unpark(l *lane, name string) {
+	delete(l.parked, name)
 	c.seen[evUnpark]++
-	k := l.keys[string(bytes)]
+	k := l.keys[name]
 	if k == nil {
-		k = &key{lane: l, bytes: bytes}
-		l.keys[string(bytes)] = k
+		k = l.key(name)
 	}
 	c.cut(k, 0)
 }
 
 // takeOutcomes hands over up to n outcomes to be settled. What a lost lane did
 // not get accepted is the next owner's business.
-func (c *core) takeOutcomes(n int) []*outcome {
-	var batch []*outcome
+func (c *core) takeOutcomes(n int) []*row {
+	var batch []*row
 	i := 0
 	for ; i < len(c.outbox) && len(batch) < n; i++ {
-		o := c.outbox[i]
+		r := c.outbox[i]
 		c.outbox[i] = nil
-		if o.row.lane.lost.Load() && o.Outcome != outbox.SettleAccepted {
-			o.row.lane.pending--
-			c.remove(o.row)
-			c.endSolo(o.row)
+		if r.lane.lost.Load() && r.out.Outcome != outbox.SettleAccepted {
+			r.lane.pending--
+			c.remove(r)
+			c.endSolo(r)
 			continue
 		}
-		batch = append(batch, o)
+		batch = append(batch, r)
 	}
 	if c.outbox = c.outbox[i:]; len(c.outbox) == 0 {
 		c.outbox = nil

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/outbox"
@@ -58,7 +59,7 @@ func (r *reader) lanesCall(lanes []*lane, limit int, all bool) *call {
 	for i, l := range lanes {
 		reads[i] = outbox.LaneRead{Lane: l.lease.Lane, After: l.cursor}
 	}
-	return e.readCall(reads, limit, func(parts [][]outbox.LaneRow) {
+	return r.readCall(e, reads, limit, func(parts [][]outbox.LaneRow) {
 		now := e.now()
 		got, fresh, full := false, false, false // fresh: from lanes without a backlog
 		high := int64(0)
@@ -102,9 +103,9 @@ func (r *reader) keysCall(keys []*key, limit int) *call {
 	e := r.e
 	reads := make([]outbox.LaneRead, len(keys))
 	for i, k := range keys {
-		reads[i] = outbox.LaneRead{Lane: k.lane.lease.Lane, Keys: [][]byte{k.bytes}}
+		reads[i] = outbox.LaneRead{Lane: k.lane.lease.Lane, Keys: [][]byte{[]byte(k.name)}}
 	}
-	return e.readCall(reads, limit, func(parts [][]outbox.LaneRow) {
+	return r.readCall(e, reads, limit, func(parts [][]outbox.LaneRow) {
 		now := e.now()
 		for i, k := range keys {
 			e.core.readKey(k, parts[i], limit, now)
@@ -119,9 +120,13 @@ func (r *reader) keysCall(keys []*key, limit int) *call {
 // readCall reads ranges and hands their rows to take, under the lock and while
 // the read still counts as under way: rows settled since it began are
 // remembered until then. failed is called instead after an error.
-func (e *engine) readCall(reads []outbox.LaneRead, limit int, take func(parts [][]outbox.LaneRow), failed func()) *call {
+//
+// The rows' memory is the loop's own, for its next read: take copies what it
+// keeps.
+func (l *loop) readCall(e *engine, reads []outbox.LaneRead, limit int, take func(parts [][]outbox.LaneRow), failed func()) *call {
 	id := e.core.reads.begin()
-	dst := make([]outbox.LaneRow, limit*len(reads))
+	l.rows = slices.Grow(l.rows[:0], limit*len(reads))
+	dst := l.rows[:limit*len(reads)]
 	var n int
 	return &call{
 		timeout: callTimeout,
@@ -137,6 +142,7 @@ func (e *engine) readCall(reads []outbox.LaneRead, limit int, take func(parts []
 			} else {
 				take(split(reads, dst[:n], limit))
 			}
+			clear(dst[:n]) // else an idle relay keeps the bodies of its last read
 			e.core.reads.end(id)
 			e.kickSenders()
 			if _, urgent := e.core.marks(); urgent {

@@ -16,9 +16,10 @@ const settleRows = 1000
 type settler struct {
 	loop
 	e      *engine
-	most   int  // outcomes in the next statement
-	renews int  // the engine's count at the last failure
-	rested bool // it has lingered since the last one
+	most   int                 // outcomes in the next statement
+	renews int                 // the engine's count at the last failure
+	rested bool                // it has lingered since the last one
+	list   []outbox.Settlement // memory of the call under way
 }
 
 func (s *settler) next() (*call, wait) {
@@ -36,10 +37,11 @@ func (s *settler) next() (*call, wait) {
 	}
 	s.rested = false
 	batch := e.core.takeOutcomes(s.most)
-	req := outbox.SettleRequest{Owner: e.window.owner, Settlements: make([]outbox.Settlement, len(batch))}
-	for i, o := range batch {
-		req.Settlements[i] = o.Settlement
+	s.list = s.list[:0]
+	for _, r := range batch {
+		s.list = append(s.list, r.out)
 	}
+	req := outbox.SettleRequest{Owner: e.window.owner, Settlements: s.list}
 	for _, l := range marked {
 		req.TriedTo = append(req.TriedTo, outbox.LaneMark{Lane: l.lease.Lane, Epoch: l.lease.Epoch, Pos: l.want})
 	}
@@ -60,7 +62,7 @@ func (s *settler) next() (*call, wait) {
 			if err != nil {
 				s.failed(batch, err)
 			} else {
-				s.written(batch, results, marked, req.TriedTo)
+				s.written(batch, &req, results, marked)
 			}
 		},
 	}, wait{}
@@ -70,7 +72,7 @@ func (s *settler) next() (*call, wait) {
 // is harmless. If renewals succeed meanwhile, it is not the connection: a row
 // that the database refuses is found by halves; alone, it goes behind the
 // others.
-func (s *settler) failed(batch []*outcome, err error) {
+func (s *settler) failed(batch []*row, err error) {
 	e := s.e
 	e.mu.Lock()
 	outage := s.renews == e.renews
@@ -87,11 +89,11 @@ func (s *settler) failed(batch []*outcome, err error) {
 	}
 	e.mu.Unlock()
 	if alone {
-		e.trouble(fmt.Errorf("settle of message %s: %w", batch[0].ID, err))
+		e.trouble(fmt.Errorf("settle of message %s: %w", batch[0].Record.ID, err))
 	}
 }
 
-func (s *settler) written(batch []*outcome, results []outbox.SettleResult, marked []*lane, marks []outbox.LaneMark) {
+func (s *settler) written(batch []*row, req *outbox.SettleRequest, results []outbox.SettleResult, marked []*lane) {
 	e := s.e
 	var lost []outbox.LaneLease
 	e.mu.Lock()
@@ -99,12 +101,12 @@ func (s *settler) written(batch []*outcome, results []outbox.SettleResult, marke
 	now := e.now()
 	for i, l := range marked {
 		if !l.closed() {
-			e.core.triedTo(l, marks[i].Pos, now)
+			e.core.triedTo(l, req.TriedTo[i].Pos, now)
 		}
 	}
-	for i, o := range batch {
-		if e.core.settled(o, results[i], now) {
-			l := o.row.lane
+	for i, r := range batch {
+		if e.core.settled(r, results[i], now) {
+			l := r.lane
 			e.core.fenced[l.lease.Lane] = l.lease.Epoch
 			e.core.drop(l)
 			lost = append(lost, l.lease)
@@ -115,8 +117,9 @@ func (s *settler) written(batch []*outcome, results []outbox.SettleResult, marke
 	e.lease.load = e.lease.load || parked
 	e.kickSenders()
 	e.mu.Unlock()
-	for i, o := range batch {
-		e.opt.Hooks.settled(o, results[i])
+	for i, r := range batch {
+		// Not r.out: a counted row may be on its way again.
+		e.opt.Hooks.settled(r, &req.Settlements[i], results[i])
 	}
 	e.leasesLost(lost, "an outcome was fenced")
 	if drained || parked || len(lost) > 0 {
@@ -125,8 +128,8 @@ func (s *settler) written(batch []*outcome, results []outbox.SettleResult, marke
 	e.read.signal() // there is room, and keys may be due
 }
 
-func (h *Hooks) settled(o *outcome, res outbox.SettleResult) {
-	route, keyed := o.row.lane.route.name, o.row.key != nil
+func (h *Hooks) settled(r *row, o *outbox.Settlement, res outbox.SettleResult) {
+	route, keyed := r.lane.route.name, r.key != nil
 	switch {
 	case res == outbox.Fenced:
 		if h.Fenced != nil {
@@ -135,7 +138,7 @@ func (h *Hooks) settled(o *outcome, res outbox.SettleResult) {
 	case res != outbox.Settled:
 	case o.Outcome == outbox.SettlePark && keyed:
 		if h.Parked != nil {
-			h.Parked(route, o.row.key.bytes, o.ID, o.Reason)
+			h.Parked(route, []byte(r.key.name), o.ID, o.Reason)
 		}
 	case o.Outcome == outbox.SettleDead || o.Outcome == outbox.SettlePark:
 		if h.Dead != nil {

@@ -67,7 +67,8 @@ func (c *core) startSolo(now time.Time) {
 			// Its attempt was committed, only the answer was lost.
 			c.solo = r
 			r.Record.Attempts--
-			c.counted(&outcome{c.settlement(r, outbox.SettleCount), r})
+			r.conclude(outbox.SettleCount)
+			c.counted(r)
 			return
 		}
 		c.recount(r, true)
@@ -91,16 +92,15 @@ func (c *core) recount(r *row, up bool) {
 	c.solo = nil // for settle: it is not the outcome of the send
 	c.settle(r, outbox.SettleCount, up, soloReason, time.Time{})
 	if r.state == rowSettling {
-		c.outbox[len(c.outbox)-1].TakeBack = !up
+		r.out.TakeBack = !up
 		c.solo = r
 	}
 }
 
 // counted takes the commit of recount: the row may go, or waits again.
-func (c *core) counted(o *outcome) {
-	r := o.row
+func (c *core) counted(r *row) {
 	r.lane.pending--
-	if o.TakeBack {
+	if r.out.TakeBack {
 		r.Record.Attempts--
 		c.endSolo(r)
 		c.rehold(r)

@@ -121,7 +121,7 @@ func (s *sweeper) pageCall() *call {
 		p.span.at = now.Add(max(p.span.every, now.Sub(p.began)*p.span.factor))
 		s.page = nil
 	}
-	return e.readCall(reads, limit, func(parts [][]outbox.LaneRow) {
+	return s.readCall(e, reads, limit, func(parts [][]outbox.LaneRow) {
 		now := e.now()
 		p.lanes, p.reads = nil, nil
 		for i, l := range lanes {
