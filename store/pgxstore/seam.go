@@ -23,14 +23,15 @@ func (p pool) Conn(ctx context.Context) (sqlcore.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{querier{c}, c}, nil
+	return &conn{querier: querier{c}, c: c}, nil
 }
 
 func (p pool) Limit() int { return int(p.Stat().MaxConns()) }
 
 type conn struct {
 	querier
-	c *pgxpool.Conn
+	c     *pgxpool.Conn
+	lanes *laneDecoder // nil: no lane has been read
 }
 
 func (c *conn) Release() error {
@@ -49,6 +50,7 @@ func (c *conn) Discard() {
 type statements interface {
 	Exec(ctx context.Context, text string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, text string, args ...any) (pgx.Rows, error)
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
 type querier struct{ statements }
@@ -70,6 +72,48 @@ func (q querier) Query(ctx context.Context, text string, args []any, scan func(s
 		}
 	}
 	return txDone(rows.Err())
+}
+
+// Pipeline implements sqlcore.Pipeliner.
+func (q querier) Pipeline(ctx context.Context, list []sqlcore.Statement) ([]sqlcore.Result, error) {
+	res := make([]sqlcore.Result, len(list))
+	if len(list) == 1 {
+		rows, err := q.statements.Query(ctx, list[0].Text, list[0].Args...)
+		if err == nil {
+			res[0], err = result(rows)
+		}
+		return res, txDone(err)
+	}
+	var b pgx.Batch
+	for _, st := range list {
+		b.Queue(st.Text, st.Args...)
+	}
+	br := q.SendBatch(ctx, &b)
+	defer br.Close()
+	for i := range res {
+		rows, err := br.Query()
+		if err == nil {
+			res[i], err = result(rows)
+		}
+		if err != nil {
+			return nil, txDone(err)
+		}
+	}
+	return res, br.Close()
+}
+
+// result reads the rows of a statement that returns ids or nothing.
+func result(rows pgx.Rows) (r sqlcore.Result, err error) {
+	defer rows.Close()
+	for rows.Next() {
+		id, err := parseID(rows.RawValues()[0])
+		if err != nil {
+			return r, err
+		}
+		r.IDs = append(r.IDs, id)
+	}
+	r.Changed = rows.CommandTag().RowsAffected()
+	return r, rows.Err()
 }
 
 // txDone gives the error of a transaction that has ended its meaning.

@@ -71,7 +71,7 @@ func New(db *pgxpool.Pool, opts *Options) (*Store, error) {
 	}
 	p := pool{db}
 	core, err := sqlcore.New(sqlcore.Config{
-		Package: "pgxstore", Dialect: sqlcore.PostgreSQL, Pool: p, Sessions: p, Options: opts.core(),
+		Package: "pgxstore", Dialect: sqlcore.PostgreSQL, Pool: p, Sessions: p, Rows: newTable, Options: opts.core(),
 		MorePool: "raise MaxConns of the pool, pool_max_conns in its URL",
 	})
 	if err != nil {
@@ -102,6 +102,39 @@ func (s *Store) Enlist(ctx context.Context, tx pgx.Tx, recs ...outbox.Record) er
 		err = s.core.Enlist(ctx, querier{tx}, recs)
 	}
 	return wrap("enlist", err)
+}
+
+// Queue appends the statements that [Store.Enlist] would run to b, so that they
+// share a round trip with the caller's own. It copies recs. Send b through the
+// transaction of the business rows, b last, and end it with Close (see
+// pgx.Batch): it returns outbox.ErrDuplicateID where an id is pending already,
+// and the caller must roll back, for the other messages are written. Results of
+// b that are read one by one do not tell.
+//
+// Errors are those of Enlist before its first statement; b is unchanged then.
+func (s *Store) Queue(ctx context.Context, b *pgx.Batch, recs ...outbox.Record) error {
+	if b == nil {
+		return wrap("queue", fmt.Errorf("%w: the *pgx.Batch is nil", outbox.ErrInvalidArgument))
+	}
+	owned := make([]outbox.Record, len(recs))
+	for i, r := range recs {
+		r.Message = r.Message.Clone()
+		owned[i] = r
+	}
+	list, check, err := s.core.Queue(ctx, owned)
+	if err != nil {
+		return wrap("queue", err)
+	}
+	for i, st := range list {
+		b.Queue(st.Text, st.Args...).Query(func(rows pgx.Rows) error {
+			r, err := result(rows)
+			if err == nil {
+				err = check(i, r)
+			}
+			return wrap("enlist", err)
+		})
+	}
+	return nil
 }
 
 // Reserve implements inbox.Store. At READ COMMITTED a concurrent reservation is

@@ -176,7 +176,7 @@ func (s *Store) RecordFailure(ctx context.Context, c outbox.Claim, now time.Time
 			return err
 		}
 		ok = true
-		w := s.d.rows(5)
+		w := s.Rows(5)
 		w.Int(r.lane)
 		w.ID(c.ID)
 		w.Int(r.attempts + 1)

@@ -113,7 +113,7 @@ func distinct(ids []outbox.ID) (list []outbox.ID) {
 }
 
 func (s *Store) idRows(ids []outbox.ID) []any {
-	w := s.d.rows(1)
+	w := s.Rows(1)
 	for _, id := range ids {
 		w.ID(id)
 	}
@@ -191,7 +191,7 @@ func (s *Store) replay(ctx context.Context, q Querier, t *routeTable, ids []outb
 		}
 	}
 	var open []outbox.ID
-	lanes, w := map[int64]bool{}, s.d.rows(1)
+	lanes, w := map[int64]bool{}, s.Rows(1)
 	for _, id := range ids {
 		l, ok := dead[id]
 		switch {

@@ -25,7 +25,7 @@ type Dialect struct {
 
 	// rows makes a table parameter of so many columns: the first arguments of a
 	// statement.
-	rows func(columns int) rowWriter
+	rows func(columns int) RowWriter
 	// id is an id as an argument of its own, lanes a list of lane numbers.
 	id    func(outbox.ID) any
 	lanes func(first, n int64) any
@@ -46,8 +46,11 @@ func (d *Dialect) String() string { return d.name }
 
 var dialects = []*Dialect{PostgreSQL, SQLite}
 
-// rowWriter collects the rows of a table parameter, value by value.
-type rowWriter interface {
+// RowWriter collects the rows of a table parameter, value by value. Text and
+// bytes are borrowed until the statement has run.
+type RowWriter interface {
+	// Grow makes room for so many rows; a hint.
+	Grow(rows int)
 	Int(v int64)
 	Text(s string)
 	Bytes(b []byte) // nil is NULL
@@ -58,7 +61,7 @@ type rowWriter interface {
 }
 
 // nullText writes NULL for "".
-func nullText(w rowWriter, s string) {
+func nullText(w RowWriter, s string) {
 	if s == "" {
 		w.Null()
 		return
@@ -229,7 +232,7 @@ func (d *Dialect) expand(n schema.Names) *texts {
 }
 
 // writeTime writes NULL for the zero time.
-func writeTime(w rowWriter, t time.Time) {
+func writeTime(w RowWriter, t time.Time) {
 	if t.IsZero() {
 		w.Null()
 		return

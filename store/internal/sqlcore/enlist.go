@@ -18,22 +18,58 @@ func (s *Store) Enlist(ctx context.Context, tx Querier, recs []outbox.Record) er
 	if err != nil {
 		return err
 	}
+	_, pipelines := tx.(Pipeliner)
 	var written []*entry
-	for i := range groups {
-		for todo := groups[i].entries; len(todo) > 0; {
-			n := chunk(todo)
-			done, err := s.insert(ctx, tx, &groups[i], todo[:n])
+	for todo := chunks(groups); len(todo) > 0; {
+		now := todo[:1]
+		if pipelines {
+			now = todo[:together(todo)]
+		}
+		todo = todo[len(now):]
+		res, err := s.insert(ctx, tx, now)
+		if err != nil {
+			return s.schemaError(err)
+		}
+		var short *insertion
+		for i, r := range res {
+			done := now[i].written(r)
 			written = append(written, done...)
-			if err == nil && len(done) < n {
-				err = s.duplicate(ctx, tx, &groups[i], todo[:n], written)
+			if short == nil && len(done) < len(now[i].entries) {
+				short = &now[i]
 			}
-			if err != nil {
-				return s.schemaError(err)
-			}
-			todo = todo[n:]
+		}
+		if short != nil {
+			return s.schemaError(s.duplicate(ctx, tx, short, written))
 		}
 	}
 	return nil
+}
+
+// Queue returns the statements that write recs, and for the result of each what
+// it means: s.Enlist for callers who send them on.
+func (s *Store) Queue(ctx context.Context, recs []outbox.Record) (list []Statement, check func(i int, r Result) error, err error) {
+	groups, err := s.group(ctx, recs)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := chunks(groups)
+	for i := range all {
+		list = append(list, s.insertStatement(&all[i]))
+	}
+	return list, func(i int, r Result) error {
+		done := all[i].written(r)
+		if len(done) == len(all[i].entries) {
+			return nil
+		}
+		missing := all[i].entries[len(done)]
+		for k, e := range done {
+			if e != all[i].entries[k] {
+				missing = all[i].entries[k]
+				break
+			}
+		}
+		return fmt.Errorf("%w: %s, or another one of %d that were queued with it, is pending already in route %q: roll back", outbox.ErrDuplicateID, missing.rec.ID, len(all[i].entries), all[i].route.Name)
+	}, nil
 }
 
 // entry is a record on its way, its lane decided.
@@ -94,53 +130,95 @@ func (s *Store) group(ctx context.Context, recs []outbox.Record) (groups []group
 	return groups, nil
 }
 
-// chunk is how many of the entries one statement takes.
-func chunk(entries []*entry) int {
+// insertion is what one statement writes.
+type insertion struct {
+	*group
+	entries []*entry
+	size    int // bytes of the messages
+}
+
+// chunks cuts the groups into statements.
+func chunks(groups []group) (list []insertion) {
+	for i := range groups {
+		for todo := groups[i].entries; len(todo) > 0; {
+			n, size := 0, 0
+			for n < min(len(todo), chunkRows) {
+				more := todo[n].rec.Message.Size()
+				if n > 0 && size+more > chunkBytes {
+					break
+				}
+				size += more
+				n++
+			}
+			list = append(list, insertion{&groups[i], todo[:n], size})
+			todo = todo[n:]
+		}
+	}
+	return list
+}
+
+// together is how many statements go in one round trip.
+func together(list []insertion) int {
 	size := 0
-	for i, e := range entries {
-		size += e.rec.Message.Size()
-		if i == chunkRows || i > 0 && size > chunkBytes {
+	for i := range list {
+		size += list[i].size
+		if i > 0 && size > chunkBytes {
 			return i
 		}
 	}
-	return len(entries)
+	return len(list)
 }
 
-// insert writes entries and returns those that were written.
-func (s *Store) insert(ctx context.Context, tx Querier, g *group, entries []*entry) ([]*entry, error) {
-	if len(entries) == 1 {
-		text := s.q.EnlistOne
-		if g.deferred {
-			text = s.q.DeferOne
-		}
-		n, err := tx.Exec(ctx, text, append(s.columns(entries[0]), g.route.lanes)...)
-		return entries[:min(int(n), 1)], err
+// insert runs the statements of some insertions.
+func (s *Store) insert(ctx context.Context, tx Querier, list []insertion) ([]Result, error) {
+	if len(list) == 1 && len(list[0].entries) == 1 {
+		st := s.insertStatement(&list[0])
+		n, err := tx.Exec(ctx, st.Text, st.Args...)
+		return []Result{{Changed: n}}, err
 	}
-	text := s.q.EnlistMany
-	if g.deferred {
-		text = s.q.DeferMany
+	var all []Statement
+	for i := range list {
+		all = append(all, s.insertStatement(&list[i]))
 	}
-	w := s.d.rows(len(messageColumns))
-	for _, e := range entries {
+	return pipeline(ctx, tx, all)
+}
+
+// insertStatement returns ids, where it writes more than one row.
+func (s *Store) insertStatement(c *insertion) Statement {
+	one, many := s.q.EnlistOne, s.q.EnlistMany
+	if c.deferred {
+		one, many = s.q.DeferOne, s.q.DeferMany
+	}
+	if len(c.entries) == 1 {
+		return Statement{one, append(s.columns(c.entries[0]), c.route.lanes)}
+	}
+	w := s.Rows(len(messageColumns))
+	w.Grow(len(c.entries))
+	for _, e := range c.entries {
 		e.write(w)
 	}
-	written := make(map[outbox.ID]bool, len(entries))
-	err := tx.Query(ctx, text, append(w.Args(), g.route.lanes), func(rows Row) error {
-		var id idColumn
-		err := rows.Scan(&id)
-		written[id.id] = true
-		return err
-	})
-	if err != nil || len(written) == len(entries) {
-		return entries, err
+	return Statement{many, append(w.Args(), c.route.lanes)}
+}
+
+// written are the entries that the statement has written.
+func (c *insertion) written(r Result) []*entry {
+	if len(c.entries) == 1 {
+		return c.entries[:min(int(r.Changed), 1)]
+	}
+	if len(r.IDs) == len(c.entries) {
+		return c.entries
+	}
+	ids := make(map[outbox.ID]bool, len(r.IDs))
+	for _, id := range r.IDs {
+		ids[id] = true
 	}
 	var done []*entry
-	for _, e := range entries {
-		if written[e.rec.ID] {
+	for _, e := range c.entries {
+		if ids[e.rec.ID] {
 			done = append(done, e)
 		}
 	}
-	return done, nil
+	return done
 }
 
 // columns are one message's arguments, in the order of messageColumns.
@@ -170,7 +248,7 @@ func (s *Store) columns(e *entry) []any {
 }
 
 // write does the same for a table parameter.
-func (e *entry) write(w rowWriter) {
+func (e *entry) write(w RowWriter) {
 	rec, m := e.rec, &e.rec.Message
 	w.Int(e.lane)
 	w.ID(rec.ID)
@@ -203,17 +281,17 @@ func (e *entry) write(w rowWriter) {
 
 // duplicate takes back what the call has written and names the id that was in
 // the way.
-func (s *Store) duplicate(ctx context.Context, tx Querier, g *group, chunk, written []*entry) error {
-	w := s.d.rows(1)
+func (s *Store) duplicate(ctx context.Context, tx Querier, c *insertion, written []*entry) error {
+	w := s.Rows(1)
 	own := make(map[outbox.ID]bool, len(written))
 	for _, e := range written {
 		own[e.rec.ID] = true
 	}
-	for _, e := range chunk {
+	for _, e := range c.entries {
 		w.ID(e.rec.ID)
 	}
 	var pending outbox.ID
-	err := tx.Query(ctx, s.q.PendingIDs, append(w.Args(), g.route.lanes), func(rows Row) error {
+	err := tx.Query(ctx, s.q.PendingIDs, append(w.Args(), c.route.lanes), func(rows Row) error {
 		var id idColumn
 		err := rows.Scan(&id)
 		if err == nil && !own[id.id] {
@@ -227,7 +305,7 @@ func (s *Store) duplicate(ctx context.Context, tx Querier, g *group, chunk, writ
 	if pending == (outbox.ID{}) {
 		// Delivered since, or out of this snapshot's sight: the first one that
 		// was not written.
-		for _, e := range chunk {
+		for _, e := range c.entries {
 			if !own[e.rec.ID] {
 				pending = e.rec.ID
 				break
@@ -236,7 +314,7 @@ func (s *Store) duplicate(ctx context.Context, tx Querier, g *group, chunk, writ
 	}
 	for len(written) > 0 {
 		n := min(len(written), chunkRows)
-		hot, deferred := s.d.rows(2), s.d.rows(2)
+		hot, deferred := s.Rows(2), s.Rows(2)
 		for _, e := range written[:n] {
 			w := hot
 			if !e.rec.Message.DeliverAt.IsZero() {
@@ -253,5 +331,5 @@ func (s *Store) duplicate(ctx context.Context, tx Querier, g *group, chunk, writ
 		}
 		written = written[n:]
 	}
-	return fmt.Errorf("%w: %s is pending already in route %q: it was enlisted before", outbox.ErrDuplicateID, pending, g.route.Name)
+	return fmt.Errorf("%w: %s is pending already in route %q: it was enlisted before", outbox.ErrDuplicateID, pending, c.route.Name)
 }

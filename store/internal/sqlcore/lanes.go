@@ -104,7 +104,7 @@ func (a *acquisition) run(ctx context.Context, q Querier) (g outbox.LaneGrant, e
 		return g, err
 	}
 	if len(release) > 0 {
-		w := s.d.rows(1)
+		w := s.Rows(1)
 		for _, n := range release {
 			w.Int(n)
 		}
@@ -198,7 +198,7 @@ func (a *acquisition) lockReleases(ctx context.Context, q Querier) (lanes []int6
 	if len(a.r.Release) == 0 {
 		return nil, nil
 	}
-	w := s.d.rows(2)
+	w := s.Rows(2)
 	for _, l := range a.r.Release {
 		w.Int(int64(l.Lane))
 		w.Int(l.Epoch)
@@ -257,7 +257,7 @@ func (a *acquisition) lockOwn(ctx context.Context, q Querier) (own *window, err 
 func (a *acquisition) lockOld(ctx context.Context, q Querier, list []candidate) (map[outbox.ID]window, error) {
 	s := a.h.s
 	old := map[outbox.ID]window{}
-	w := s.d.rows(1)
+	w := s.Rows(1)
 	for _, c := range list {
 		if _, seen := old[c.old.id]; c.old.valid && !seen {
 			old[c.old.id] = window{}
@@ -284,7 +284,7 @@ func (a *acquisition) lockOld(ctx context.Context, q Querier, list []candidate) 
 	// are free. One that a concurrent acquisition has just written is found
 	// here, for this is a statement of its own.
 	known := map[outbox.ID]bool{}
-	w = s.d.rows(1)
+	w = s.Rows(1)
 	for _, c := range list {
 		if _, locked := old[c.old.id]; c.old.valid && !c.window && !locked && !known[c.old.id] {
 			known[c.old.id] = true
@@ -335,7 +335,7 @@ func (a *acquisition) renew(ctx context.Context, q Querier, own *window, now int
 // waiting for the lock finds a closed window.
 func (a *acquisition) take(ctx context.Context, q Querier, list []candidate, old map[outbox.ID]window, now int64) error {
 	s := a.h.s
-	lanes, ends := s.d.rows(1), s.d.rows(1)
+	lanes, ends := s.Rows(1), s.Rows(1)
 	taken, ended := 0, map[outbox.ID]bool{}
 	for _, c := range list {
 		if c.old.valid {
@@ -376,7 +376,7 @@ func (s *Store) fence(ctx context.Context, q Querier, owner outbox.ID, epochs ma
 		lanes = append(lanes, n)
 	}
 	slices.Sort(lanes)
-	w := s.d.rows(2)
+	w := s.Rows(2)
 	for _, n := range lanes {
 		w.Int(int64(n))
 		w.Int(epochs[n])

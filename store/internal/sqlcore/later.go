@@ -50,13 +50,13 @@ func (s *Store) countLater(ctx context.Context, q Querier, d *delivered) error {
 	slices.SortFunc(keys, func(a, b laneKey) int {
 		return cmp.Or(cmp.Compare(a.lane, b.lane), strings.Compare(a.key, b.key))
 	})
-	w, rows := s.d.rows(6), 0
+	w, rows := s.Rows(6), 0
 	flush := func() error {
 		if rows == 0 {
 			return nil
 		}
 		_, err := q.Exec(ctx, s.q.CountLater, w.Args()...)
-		w, rows = s.d.rows(6), 0
+		w, rows = s.Rows(6), 0
 		return err
 	}
 	for _, k := range keys {

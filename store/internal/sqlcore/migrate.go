@@ -224,7 +224,7 @@ func (s *Store) addRoutes(ctx context.Context, q Querier) error {
 		if _, err := q.Exec(ctx, s.q.AddRoute, r.Name, int64(r.First), int64(r.Ordered), int64(r.Unordered)); err != nil {
 			return err
 		}
-		lanes, marks := s.d.rows(2), s.d.rows(1)
+		lanes, marks := s.Rows(2), s.Rows(1)
 		for i := range r.Lanes() {
 			lanes.Int(int64(r.First) + int64(i))
 			lanes.Int(bit(i < r.Ordered))

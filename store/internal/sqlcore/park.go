@@ -80,7 +80,7 @@ var errNothing = errors.New("nothing to do")
 // parks a key.
 func (s *Store) command(ctx context.Context, what string, lane int64, change func(Querier) (int64, error), by, detail string) (bool, error) {
 	err := s.write(ctx, what+" key", func(q Querier) error {
-		w := s.d.rows(1)
+		w := s.Rows(1)
 		w.Int(lane)
 		if _, err := q.Exec(ctx, s.q.RaiseConfig, w.Args()...); err != nil {
 			return err
@@ -112,7 +112,7 @@ func (s *Store) ParkKey(ctx context.Context, k outbox.ParkedKey) (bool, error) {
 		return false, err
 	}
 	return s.command(ctx, "park", lane, func(q Querier) (int64, error) {
-		w := s.d.rows(4)
+		w := s.Rows(4)
 		w.Int(lane)
 		w.Int(outbox.KeyHash(k.Key))
 		w.Bytes(k.Key)
@@ -138,7 +138,7 @@ func (s *Store) Confirmed(ctx context.Context, lanes []outbox.Lane) (bool, error
 	if len(lanes) == 0 {
 		return true, nil
 	}
-	reads, w := make([]outbox.LaneRead, len(lanes)), s.d.rows(1)
+	reads, w := make([]outbox.LaneRead, len(lanes)), s.Rows(1)
 	for i, n := range lanes {
 		reads[i].Lane = n
 		w.Int(int64(n))
@@ -215,7 +215,7 @@ func (s *Store) moveParked(ctx context.Context, q Querier, leases []outbox.LaneL
 	if done, err = s.lift(ctx, q, unparking); err != nil || moved == limit {
 		return moved, done, err
 	}
-	w := s.d.rows(2)
+	w := s.Rows(2)
 	for _, l := range held {
 		w.Int(int64(l.Lane))
 		w.Int(l.Config)
@@ -258,7 +258,7 @@ func (s *Store) moveKeys(ctx context.Context, q Querier, texts *limited, keys []
 }
 
 func (s *Store) keyRows(keys []parkedKey) []any {
-	w := s.d.rows(3)
+	w := s.Rows(3)
 	for _, k := range keys {
 		w.Int(int64(k.Lane))
 		w.Int(k.hash)

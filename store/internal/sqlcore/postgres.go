@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strconv"
 
 	"github.com/postrider/postrider/outbox"
@@ -24,7 +25,7 @@ var postgresDialect = Dialect{
 	// read-only by default half of a relay would work.
 	begin:     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; " + settingsPostgres + keysPostgres,
 	beginRead: "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; " + settingsPostgres,
-	rows:      func(columns int) rowWriter { return newArrays(columns) },
+	rows:      func(columns int) RowWriter { return newArrays(columns) },
 	id:        func(id outbox.ID) any { return id.String() },
 	lanes:     func(first, n int64) any { return numbers('{', first, n, '}') },
 	missing:   func(err error) bool { s := sqlState(err); return s == "42P01" || s == "3F000" },
@@ -367,6 +368,19 @@ type arrays struct {
 }
 
 func newArrays(columns int) *arrays { return &arrays{cols: make([][]byte, columns)} }
+
+// ArrayLiteral is a table parameter of one column as PostgreSQL reads it.
+func ArrayLiteral(write func(RowWriter)) string {
+	a := newArrays(1)
+	write(a)
+	return a.Args()[0].(string)
+}
+
+func (a *arrays) Grow(rows int) {
+	for i, b := range a.cols {
+		a.cols[i] = slices.Grow(b, 8*rows)
+	}
+}
 
 func (a *arrays) next() *[]byte {
 	b := &a.cols[a.at]

@@ -30,7 +30,7 @@ func (s *Store) promote(ctx context.Context, q Querier, leases []outbox.LaneLeas
 	if err != nil || len(held) == 0 {
 		return 0, time.Time{}, err
 	}
-	lanes := s.d.rows(1)
+	lanes := s.Rows(1)
 	at := map[outbox.Lane]int{}
 	for i, l := range held {
 		lanes.Int(int64(l.Lane))

@@ -32,7 +32,8 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 		texts, columns = &h.s.q.ReadKeys, 5
 	}
 	text, _ := texts.at(limit)
-	w := h.s.d.rows(columns)
+	w := h.s.Rows(columns)
+	w.Grow(ranges)
 	at := make([]int, 0, ranges) // which read a row of the parameter belongs to
 	for i, rd := range reads {
 		upTo := rd.UpTo
@@ -63,6 +64,16 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 	err = h.read(ctx, "read lanes", func(q Querier) error {
 		n = 0
 		sorted.at = sorted.at[:0]
+		if lq, ok := q.(LaneQuerier); ok {
+			which := make([]int, len(dst))
+			if n, err = lq.QueryLanes(ctx, text, args, dst, which); err != nil {
+				return err
+			}
+			for _, ord := range which[:n] {
+				sorted.at = append(sorted.at, at[ord-1])
+			}
+			return nil
+		}
 		var r row
 		var ord, claimed int64
 		var prev intColumn

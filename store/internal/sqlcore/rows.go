@@ -175,29 +175,40 @@ func (r *row) record() (outbox.Record, error) {
 	if r.key != nil {
 		rec.Lane = outbox.Lane(r.lane)
 	}
-	return rec, r.decode(&rec)
+	return rec, Stored{
+		Headers: r.headers, Extensions: r.extensions, Envelope: r.envelope, Attempts: r.attempts, Keyed: r.keyHash.Valid, KeyHash: r.keyHash.Int64,
+	}.Decode(&rec)
 }
 
-// decode checks what other programs may have written.
-func (r *row) decode(rec *outbox.Record) (err error) {
+// Stored is what of a row needs more than copying.
+type Stored struct {
+	Headers, Extensions []byte // the record's from now on
+	Envelope, Attempts  int64
+	Keyed               bool // key_hash is not NULL
+	KeyHash             int64
+}
+
+// Decode completes rec, whose other fields have been read, and checks what other
+// programs may have written.
+func (r Stored) Decode(rec *outbox.Record) (err error) {
 	m := &rec.Message
-	if m.Headers, err = outbox.DecodeHeaders(r.headers); err != nil {
+	if m.Headers, err = outbox.DecodeHeaders(r.Headers); err != nil {
 		return err
 	}
-	if m.Event.Extensions, err = outbox.DecodeExtensions(r.extensions); err != nil {
+	if m.Event.Extensions, err = outbox.DecodeExtensions(r.Extensions); err != nil {
 		return err
 	}
 	switch {
-	case r.envelope < 0 || r.envelope > int64(outbox.Raw):
-		return fmt.Errorf("stored envelope %d is unknown to this program: upgrade it or repair the row", r.envelope)
-	case r.transport == "" || r.kind == "" || r.destination == "":
+	case r.Envelope < 0 || r.Envelope > int64(outbox.Raw):
+		return fmt.Errorf("stored envelope %d is unknown to this program: upgrade it or repair the row", r.Envelope)
+	case rec.Transport == "" || rec.Type == "" || m.Destination == "":
 		return fmt.Errorf("stored transport, type or destination is empty: repair the row")
-	case r.attempts < 0 || r.attempts >= math.MaxInt32:
-		return fmt.Errorf("stored attempts are %d, limit 0 to %d: repair the row", r.attempts, math.MaxInt32-1)
-	case (r.key != nil) != r.keyHash.Valid:
+	case r.Attempts < 0 || r.Attempts >= math.MaxInt32:
+		return fmt.Errorf("stored attempts are %d, limit 0 to %d: repair the row", r.Attempts, math.MaxInt32-1)
+	case (m.Key != nil) != r.Keyed:
 		return fmt.Errorf("stored key_hash and ordering_key are not both NULL or both set: repair the row")
-	case r.key != nil && outbox.KeyHash(r.key) != r.keyHash.Int64:
-		return fmt.Errorf("stored key_hash %d is not the hash of the ordering key, %d: repair the row", r.keyHash.Int64, outbox.KeyHash(r.key))
+	case m.Key != nil && outbox.KeyHash(m.Key) != r.KeyHash:
+		return fmt.Errorf("stored key_hash %d is not the hash of the ordering key, %d: repair the row", r.KeyHash, outbox.KeyHash(m.Key))
 	}
 	return nil
 }

@@ -3,7 +3,11 @@
 // library that a store is made for.
 package sqlcore
 
-import "context"
+import (
+	"context"
+
+	"github.com/postrider/postrider/outbox"
+)
 
 // Row is the current row of a query. Scan takes pointers to int, int64, string,
 // outbox.Lane and any, and what has a method Scan(src any) error, which gets
@@ -35,4 +39,50 @@ type Pool interface {
 	Conn(ctx context.Context) (Conn, error)
 	// Limit is how many it lends at once; 0 is no limit.
 	Limit() int
+}
+
+// LaneQuerier is a Querier that decodes lane rows itself.
+type LaneQuerier interface {
+	// QueryLanes runs ReadRanges or ReadKeys, fills dst with the rows, and reads
+	// with the first column of each.
+	QueryLanes(ctx context.Context, text string, args []any, dst []outbox.LaneRow, reads []int) (n int, err error)
+}
+
+// Pipeliner is a Querier that runs several statements in one round trip, and
+// all or none of them where there is no transaction.
+type Pipeliner interface {
+	Pipeline(ctx context.Context, list []Statement) ([]Result, error)
+}
+
+// Statement is a statement that returns ids or nothing.
+type Statement struct {
+	Text string
+	Args []any
+}
+
+// Result is what a statement did.
+type Result struct {
+	Changed int64
+	IDs     []outbox.ID // the first column of its rows
+}
+
+// pipeline runs the statements, one after another if q cannot do better.
+func pipeline(ctx context.Context, q Querier, list []Statement) ([]Result, error) {
+	if p, ok := q.(Pipeliner); ok && len(list) > 0 {
+		return p.Pipeline(ctx, list)
+	}
+	res := make([]Result, len(list))
+	for i, st := range list {
+		err := q.Query(ctx, st.Text, st.Args, func(row Row) error {
+			var id idColumn
+			err := row.Scan(&id)
+			res[i].IDs = append(res[i].IDs, id.id)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		res[i].Changed = int64(len(res[i].IDs))
+	}
+	return res, nil
 }

@@ -45,12 +45,14 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 	if len(r.Settlements) == 0 && len(r.TriedTo) == 0 {
 		return nil, nil
 	}
-	small := len(r.Settlements) <= chunkRows && len(r.TriedTo) <= chunkRows
+	// One statement, or several that are one round trip and one transaction.
+	_, together := h.pin.(Pipeliner)
+	small := len(r.Settlements) <= chunkRows && len(r.TriedTo) <= chunkRows || together
 	var missing []int
 	short := func(text string, more []any) error {
 		err := h.short(ctx, "settle", func(q Querier) (err error) {
 			res = make([]outbox.SettleResult, len(r.Settlements))
-			missing, err = h.s.accept(ctx, q, &r, res, text, more, nil)
+			missing, err = h.s.accept(ctx, q, &r, res, text, more)
 			return err
 		})
 		if err != nil || len(missing) == 0 {
@@ -68,7 +70,7 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 		err = short(h.s.q.Settle, nil)
 	case alone && small && h.s.q.SettleMarked != "":
 		// One mark a lane: an update that joins two takes either.
-		m, high := h.s.d.rows(3), map[[2]int64]int64{}
+		m, high := h.s.Rows(3), map[[2]int64]int64{}
 		for _, t := range r.TriedTo {
 			k := [2]int64{int64(t.Lane), t.Epoch}
 			high[k] = max(high[k], t.Pos)
@@ -107,48 +109,88 @@ func byPlace(list []outbox.Settlement, want func(outbox.SettleOutcome) bool) []i
 }
 
 // accept deletes the rows of all accepted settlements with text, whose further
-// arguments are more. With out, text returns keys too, and the keyed rows that
-// are to be counted for dead letters come back in it. It returns the settlements
-// whose rows are not in the hot range.
-func (s *Store) accept(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, text string, more []any, out *delivered) (missing []int, err error) {
-	order := byPlace(r.Settlements, func(o outbox.SettleOutcome) bool { return o == outbox.SettleAccepted })
-	for len(order) > 0 || more != nil {
+// arguments are more. It returns the settlements whose rows are not in the hot
+// range.
+func (s *Store) accept(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, text string, more []any) (missing []int, err error) {
+	order := byPlace(r.Settlements, accepted)
+	var list []Statement
+	for rest := order; len(rest) > 0 || more != nil; text, more = s.q.Settle, nil {
+		part := rest[:min(len(rest), chunkRows)]
+		rest = rest[len(part):]
+		list = append(list, Statement{text, append(s.named(r.Settlements, part), more...)})
+	}
+	done, err := pipeline(ctx, q, list)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range done {
 		part := order[:min(len(order), chunkRows)]
 		order = order[len(part):]
-		w := s.d.rows(3)
-		for _, i := range part {
-			t := &r.Settlements[i]
-			w.Int(int64(t.Lane))
-			w.Int(t.Pos)
-			w.ID(t.ID)
-			res[i] = outbox.Gone
+		if len(d.IDs) == len(part) {
+			for _, i := range part {
+				res[i] = outbox.Settled
+			}
+			continue
 		}
+		deleted := make(map[outbox.ID]bool, len(d.IDs))
+		for _, id := range d.IDs {
+			deleted[id] = true
+		}
+		for _, i := range part {
+			id := r.Settlements[i].ID
+			if !deleted[id] {
+				res[i] = outbox.Gone
+				missing = append(missing, i)
+				continue
+			}
+			delete(deleted, id) // named twice in the call: the first one counts
+			res[i] = outbox.Settled
+		}
+	}
+	return missing, nil
+}
+
+func accepted(o outbox.SettleOutcome) bool { return o == outbox.SettleAccepted }
+
+// named are the rows of some settlements as a table parameter.
+func (s *Store) named(list []outbox.Settlement, which []int) []any {
+	w := s.Rows(3)
+	w.Grow(len(which))
+	for _, i := range which {
+		t := &list[i]
+		w.Int(int64(t.Lane))
+		w.Int(t.Pos)
+		w.ID(t.ID)
+	}
+	return w.Args()
+}
+
+// acceptCounted does the same where rows are to be counted for dead letters: the
+// keyed ones come back in out.
+func (s *Store) acceptCounted(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, out *delivered) (missing []int, err error) {
+	for part := range slices.Chunk(byPlace(r.Settlements, accepted), chunkRows) {
 		deleted := make(map[outbox.ID]found, len(part))
-		err := q.Query(ctx, text, append(w.Args(), more...), func(rows Row) error {
+		err := q.Query(ctx, s.q.SettleKeys, s.named(r.Settlements, part), func(row Row) error {
 			var id idColumn
 			var f found
-			into := []any{&id, &f.hash, &f.key}
-			if out == nil {
-				into = into[:1]
-			}
-			err := rows.Scan(into...)
+			err := row.Scan(&id, &f.hash, &f.key)
 			deleted[id.id] = f
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
-		more = nil
 		for _, i := range part {
 			t := &r.Settlements[i]
-			if f, ok := deleted[t.ID]; ok {
-				// Named twice in the call: the first one counts.
-				delete(deleted, t.ID)
-				res[i] = outbox.Settled
-				out.add(t, &f)
-			} else {
+			f, ok := deleted[t.ID]
+			if !ok {
+				res[i] = outbox.Gone
 				missing = append(missing, i)
+				continue
 			}
+			delete(deleted, t.ID) // named twice in the call: the first one counts
+			res[i] = outbox.Settled
+			out.add(t, &f)
 		}
 	}
 	return missing, nil
@@ -193,14 +235,7 @@ func (s *Store) find(ctx context.Context, q Querier, text string, list []outbox.
 	for len(which) > 0 {
 		part := which[:min(len(which), chunkRows)]
 		which = which[len(part):]
-		w := s.d.rows(3)
-		for _, i := range part {
-			t := &list[i]
-			w.Int(int64(t.Lane))
-			w.Int(t.Pos)
-			w.ID(t.ID)
-		}
-		err := q.Query(ctx, text, w.Args(), func(sr Row) error {
+		err := q.Query(ctx, text, s.named(list, part), func(sr Row) error {
 			f := &found{deferred: text == s.q.FindDeferred}
 			var id idColumn
 			err := sr.Scan(&f.lane, &id, &f.attempts, &f.hash, &f.key)
@@ -255,11 +290,15 @@ func (s *Store) settle(ctx context.Context, q Querier, r *outbox.SettleRequest, 
 		}
 		all = rest
 	}
-	text, out := s.q.Settle, (*delivered)(nil)
+	var missing []int
+	var out *delivered
+	var err error
 	if slices.ContainsFunc(r.Settlements, func(t outbox.Settlement) bool { return t.Later }) {
-		text, out = s.q.SettleKeys, &delivered{}
+		out = &delivered{}
+		missing, err = s.acceptCounted(ctx, q, r, res, out)
+	} else {
+		missing, err = s.accept(ctx, q, r, res, s.q.Settle, nil)
 	}
-	missing, err := s.accept(ctx, q, r, res, text, nil, out)
 	if err == nil {
 		err = s.acceptAside(ctx, q, r, res, missing, out)
 	}
@@ -273,7 +312,7 @@ func (s *Store) settle(ctx context.Context, q Querier, r *outbox.SettleRequest, 
 	if err := s.countLater(ctx, q, out); err != nil {
 		return err
 	}
-	w, marks := s.d.rows(2), 0
+	w, marks := s.Rows(2), 0
 	high := map[outbox.Lane]int64{}
 	for _, t := range r.TriedTo {
 		if valid[[2]int64{int64(t.Lane), t.Epoch}] {
@@ -385,7 +424,7 @@ func (o *outcomes) add(f *found, t *outbox.Settlement) {
 
 func (o *outcomes) write(ctx context.Context, q Querier, s *Store) error {
 	for where, text := range []string{s.q.FailHot, s.q.FailDeferred} {
-		err := s.each(o.fail[where], 5, func(w rowWriter, c outcome) {
+		err := s.each(o.fail[where], 5, func(w RowWriter, c outcome) {
 			w.Int(c.lane)
 			w.ID(c.id)
 			w.Int(c.attempts)
@@ -414,11 +453,11 @@ func (o *outcomes) write(ctx context.Context, q Querier, s *Store) error {
 }
 
 // each hands the outcomes over as table parameters of limited size.
-func (s *Store) each(list []outcome, columns int, write func(rowWriter, outcome), run func(args []any) error) error {
+func (s *Store) each(list []outcome, columns int, write func(RowWriter, outcome), run func(args []any) error) error {
 	for len(list) > 0 {
 		part := list[:min(len(list), chunkRows)]
 		list = list[len(part):]
-		w := s.d.rows(columns)
+		w := s.Rows(columns)
 		for _, c := range part {
 			write(w, c)
 		}
@@ -434,12 +473,12 @@ func (s *Store) each(list []outcome, columns int, write func(rowWriter, outcome)
 func (s *Store) bury(ctx context.Context, q Querier, lists [2][]outcome) error {
 	for where, text := range []string{s.q.BuryHot, s.q.BuryDeferred} {
 		list := lists[where]
-		err := s.each(list, 1, func(w rowWriter, c outcome) { w.ID(c.id) },
+		err := s.each(list, 1, func(w RowWriter, c outcome) { w.ID(c.id) },
 			func(args []any) error { _, err := q.Exec(ctx, s.q.DropDead, args...); return err })
 		if err != nil {
 			return err
 		}
-		err = s.each(list, 4, func(w rowWriter, c outcome) {
+		err = s.each(list, 4, func(w RowWriter, c outcome) {
 			w.Int(c.lane)
 			w.ID(c.id)
 			w.Int(c.attempts)
@@ -472,7 +511,7 @@ func (s *Store) drop(ctx context.Context, q Querier, text string, places []place
 }
 
 func (s *Store) places(list []place) []any {
-	w := s.d.rows(2)
+	w := s.Rows(2)
 	for _, p := range list {
 		w.Int(p.lane)
 		w.ID(p.id)
@@ -487,7 +526,7 @@ func (s *Store) deferRows(ctx context.Context, q Querier, rows []place, aside bo
 	for len(rows) > 0 {
 		part := rows[:min(len(rows), chunkRows)]
 		rows = rows[len(part):]
-		w := s.d.rows(3)
+		w := s.Rows(3)
 		for _, p := range part {
 			w.Int(p.lane)
 			w.ID(p.id)
@@ -524,7 +563,7 @@ func (s *Store) parkRows(ctx context.Context, q Querier, list []outcome) error {
 		seen[k] = true
 		return twice
 	})
-	return s.each(once, 4, func(w rowWriter, c outcome) {
+	return s.each(once, 4, func(w RowWriter, c outcome) {
 		w.Int(c.lane)
 		w.Int(c.hash.Int64)
 		w.Bytes(c.key)

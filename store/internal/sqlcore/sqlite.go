@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,7 +26,7 @@ var sqliteDialect = Dialect{
 	// A transaction that begins with a read cannot wait for the write lock
 	// later: it would fail at once.
 	begin:         "BEGIN IMMEDIATE",
-	rows:          func(columns int) rowWriter { return &jsonRows{columns: columns} },
+	rows:          func(columns int) RowWriter { return &jsonRows{columns: columns} },
 	id:            func(id outbox.ID) any { return id[:] },
 	lanes:         func(first, n int64) any { return numbers('[', first, n, ']') },
 	missing:       func(err error) bool { return strings.Contains(err.Error(), "no such table") },
@@ -344,6 +345,8 @@ type jsonRows struct {
 	at      int
 	buf     []byte
 }
+
+func (j *jsonRows) Grow(rows int) { j.buf = slices.Grow(j.buf, 8*j.columns*rows) }
 
 func (j *jsonRows) next() {
 	switch {

@@ -74,7 +74,10 @@ type Config struct {
 	Pool, Sessions Pool
 	// MorePool says how to allow more connections, in the imperative.
 	MorePool string
-	Options  Options
+	// Rows makes a table parameter of so many columns. Defaults to the
+	// dialect's.
+	Rows    func(columns int) RowWriter
+	Options Options
 }
 
 // Store is the outbox and the inbox of one database: all that the stores do,
@@ -97,6 +100,9 @@ func New(c Config) (*Store, error) {
 	c.Options = c.Options.withDefaults()
 	if err := c.Options.validate(c.Dialect); err != nil {
 		return nil, err
+	}
+	if c.Rows == nil {
+		c.Rows = c.Dialect.rows
 	}
 	names := c.Options.names()
 	s := &Store{Config: c, d: c.Dialect, q: c.Dialect.expand(names), names: names, shared: c.Pool == c.Sessions}

@@ -22,7 +22,7 @@ func TestLimits(t *testing.T) {
 
 func TestTableParameters(t *testing.T) {
 	t.Parallel()
-	write := func(w rowWriter) []any {
+	write := func(w RowWriter) []any {
 		for _, text := range []string{`a"b\c{},NULL`, ""} {
 			w.Int(-7)
 			w.Text(text)

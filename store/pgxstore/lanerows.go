@@ -1,0 +1,282 @@
+package pgxstore
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash/maphash"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/internal/sqlcore"
+)
+
+// QueryLanes implements sqlcore.LaneQuerier.
+func (c *conn) QueryLanes(ctx context.Context, text string, args []any, dst []outbox.LaneRow, reads []int) (n int, err error) {
+	rows, err := c.statements.Query(ctx, text, args...)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	if c.lanes == nil {
+		c.lanes = &laneDecoder{}
+	}
+	c.lanes.arena.begin()
+	for rows.Next() {
+		if n == len(dst) {
+			return 0, fmt.Errorf("more than %d rows came back", n)
+		}
+		if reads[n], err = c.lanes.decode(rows.FieldDescriptions(), rows.RawValues(), &dst[n]); err != nil {
+			return 0, err
+		}
+		n++
+	}
+	return n, rows.Err()
+}
+
+// laneDecoder makes records of rows as they come from the server. The records
+// of a read share a few blocks of memory; texts that come again and again are
+// kept. Not for concurrent use.
+type laneDecoder struct {
+	arena arena
+	words words
+}
+
+// decode reads a row of ReadRanges or ReadKeys: the number of its read, the
+// columns of a message and its state, whether it is claimed, and KeyPrev.
+func (d *laneDecoder) decode(fields []pgconn.FieldDescription, values [][]byte, dst *outbox.LaneRow) (read int, err error) {
+	r := rowReader{d: d, fields: fields, values: values}
+	read = int(r.int())
+	*dst = outbox.LaneRow{Pos: r.int(), Lane: outbox.Lane(r.int())}
+	rec, m := &dst.Record, &dst.Record.Message
+	var s sqlcore.Stored
+	rec.ID = r.id()
+	s.Keyed = !r.isNull()
+	s.KeyHash = r.int()
+	m.Key = r.bytes()
+	rec.Transport, rec.Type, m.Destination, m.ContentType = r.word(), r.word(), r.word(), r.word()
+	s.Headers = r.bytes()
+	m.Body = r.bytes()
+	m.DeliverAt, rec.CreatedAt = r.time(), r.time()
+	rec.TenantID = r.word()
+	s.Envelope = r.int()
+	m.Envelope = outbox.Envelope(s.Envelope)
+	m.Event.Source, m.Event.Subject, m.Event.Time, m.Event.DataSchema = r.word(), r.text(), r.time(), r.word()
+	s.Extensions = r.bytes()
+	m.Context.CorrelationID, m.Context.CausationID = r.text(), r.text()
+	m.Context.TraceParent, m.Context.TraceState = r.text(), r.text()
+	s.Attempts = r.int()
+	rec.Attempts = int(s.Attempts)
+	rec.LastError = r.text()
+	dst.RetryAt = r.time()
+	dst.Claimed = r.int() != 0
+	dst.KeyPrev = r.int()
+	if r.err != nil {
+		return 0, r.err
+	}
+	if m.Key != nil {
+		rec.Lane = dst.Lane
+	}
+	dst.Err = s.Decode(rec)
+	return read, nil
+}
+
+// rowReader reads the columns of a row, one after another. NULL is the zero
+// value. Numbers, ids and bytes are binary, or text where the connection's mode
+// has no binary results.
+type rowReader struct {
+	d      *laneDecoder
+	fields []pgconn.FieldDescription
+	values [][]byte
+	at     int
+	err    error
+}
+
+func (r *rowReader) next() (v []byte, text bool) {
+	if r.at == len(r.values) {
+		r.fail("there is no such column")
+		return nil, false
+	}
+	v, text = r.values[r.at], r.fields[r.at].Format == pgx.TextFormatCode
+	r.at++
+	return v, text
+}
+
+func (r *rowReader) fail(what string) {
+	if r.err == nil {
+		r.err = fmt.Errorf("column %d of a lane row: %s", r.at, what)
+	}
+}
+
+func (r *rowReader) isNull() bool { return r.at < len(r.values) && r.values[r.at] == nil }
+
+func (r *rowReader) int() int64 {
+	v, text := r.next()
+	switch {
+	case v == nil:
+		return 0
+	case text:
+		n, err := strconv.ParseInt(string(v), 10, 64)
+		if err != nil {
+			r.fail(err.Error())
+		}
+		return n
+	case len(v) == 8:
+		return int64(binary.BigEndian.Uint64(v))
+	case len(v) == 4:
+		return int64(int32(binary.BigEndian.Uint32(v)))
+	case len(v) == 2:
+		return int64(int16(binary.BigEndian.Uint16(v)))
+	}
+	r.fail("not a number")
+	return 0
+}
+
+func (r *rowReader) time() time.Time {
+	if r.isNull() {
+		r.at++
+		return time.Time{}
+	}
+	return time.UnixMicro(r.int()).UTC()
+}
+
+func (r *rowReader) id() outbox.ID {
+	v, _ := r.next()
+	id, err := parseID(v)
+	if err != nil {
+		r.fail(err.Error())
+	}
+	return id
+}
+
+// parseID takes 16 bytes or the text of a UUID.
+func parseID(v []byte) (id outbox.ID, err error) {
+	if len(v) == len(id) {
+		return outbox.ID(v), nil
+	}
+	err = id.UnmarshalText(v)
+	return id, err
+}
+
+func (r *rowReader) bytes() []byte {
+	v, text := r.next()
+	switch {
+	case v == nil:
+		return nil
+	case !text:
+		return append(r.d.arena.bytes(len(v)), v...)
+	case len(v) < 2 || v[0] != '\\' || v[1] != 'x':
+		r.fail(`not bytes in hexadecimal: set bytea_output to hex`)
+		return nil
+	}
+	b, err := hex.AppendDecode(r.d.arena.bytes(len(v)/2-1), v[2:])
+	if err != nil {
+		r.fail(err.Error())
+	}
+	return b
+}
+
+// text copies.
+func (r *rowReader) text() string {
+	v, _ := r.next()
+	if len(v) == 0 {
+		return ""
+	}
+	return r.d.arena.text(v)
+}
+
+// word is text that many rows have in common.
+func (r *rowReader) word() string {
+	column := r.at
+	v, _ := r.next()
+	if len(v) == 0 {
+		return ""
+	}
+	return r.d.words.get(column, v)
+}
+
+const (
+	minBlock = 4 << 10
+	maxBlock = 256 << 10
+)
+
+// arena is memory for the rows of one read, in blocks as large as the read
+// before needed: a record that is kept keeps its block, 256 KiB at most. What
+// is larger than a quarter of a block has memory of its own.
+type arena struct {
+	block []byte
+	texts strings.Builder
+	used  struct{ bytes, texts int } // by this read
+	last  struct{ bytes, texts int } // by the one before
+}
+
+func (a *arena) begin() {
+	a.last, a.used = a.used, struct{ bytes, texts int }{}
+	a.block, a.texts = nil, strings.Builder{}
+}
+
+func blockFor(expected int) int { return min(max(expected, minBlock), maxBlock) }
+
+// bytes returns room for n bytes, to append to.
+func (a *arena) bytes(n int) []byte {
+	a.used.bytes += n
+	if n > len(a.block) {
+		size := blockFor(a.last.bytes)
+		if n > size/4 {
+			return make([]byte, 0, n)
+		}
+		a.block = make([]byte, size)
+	}
+	b := a.block[:0:n]
+	a.block = a.block[n:]
+	return b
+}
+
+func (a *arena) text(v []byte) string {
+	a.used.texts += len(v)
+	if a.texts.Cap()-a.texts.Len() < len(v) {
+		size := blockFor(a.last.texts)
+		if len(v) > size/4 {
+			return string(v)
+		}
+		a.texts = strings.Builder{}
+		a.texts.Grow(size)
+	}
+	start := a.texts.Len()
+	a.texts.Write(v)
+	return a.texts.String()[start:]
+}
+
+// words keeps texts: the last one of each column, and some more by their hash,
+// so that it never grows.
+type words struct {
+	last   [32]string
+	hashed [256]string
+}
+
+// maxWord is the longest text that is kept.
+const maxWord = 255
+
+var wordSeed = maphash.MakeSeed()
+
+func (w *words) get(column int, v []byte) string {
+	last := &w.last[column]
+	if string(v) == *last {
+		return *last
+	}
+	if len(v) > maxWord {
+		return string(v)
+	}
+	s := &w.hashed[maphash.Bytes(wordSeed, v)%uint64(len(w.hashed))]
+	if string(v) != *s {
+		*s = string(v)
+	}
+	*last = *s
+	return *s
+}
