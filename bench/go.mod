@@ -8,6 +8,7 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/postrider/postrider v0.0.0
+	github.com/postrider/postrider/store/pgxstore v0.0.0
 	github.com/riverqueue/river v0.51.2
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.2
 	modernc.org/sqlite v1.62.0
@@ -44,5 +45,6 @@ require (
 
 replace (
 	github.com/postrider/postrider => ..
+	github.com/postrider/postrider/store/pgxstore => ../store/pgxstore
 	github.com/postrider/postrider/transport/natstransport => ../transport/natstransport
 )

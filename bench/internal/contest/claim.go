@@ -3,6 +3,7 @@ package contest
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -11,16 +12,12 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// claim is the usual design: claim a batch with a token, send it, delete it by
-// the token.
+// claim is the usual design: claim a batch of 500 with a token, send it, delete
+// it by the token.
 type claim struct {
 	pool    *pgxpool.Pool
 	ordered bool
-	batch   int
 }
-
-// ClaimBatch is the batch of the usual design.
-const ClaimBatch = 500
 
 // Claim claims in the order of ids, whatever the keys.
 func Claim(ctx context.Context, p Place) (Contestant, error) { return newClaim(ctx, p, false) }
@@ -31,7 +28,7 @@ func ClaimOrdered(ctx context.Context, p Place) (Contestant, error) { return new
 
 func newClaim(ctx context.Context, p Place, ordered bool) (Contestant, error) {
 	pool, err := p.Pool(ctx, Connections)
-	return &claim{pool: pool, ordered: ordered, batch: ClaimBatch}, err
+	return &claim{pool, ordered}, err
 }
 
 func (c *claim) Close() { c.pool.Close() }
@@ -46,15 +43,26 @@ func (c *claim) Prepare(ctx context.Context) error {
 	return err
 }
 
-func (c *claim) Fill(ctx context.Context, l *Load) error {
-	n := -1
+func (c *claim) Fill(ctx context.Context, l *Load, from, to int) error {
+	n := from - 1
 	_, err := c.pool.CopyFrom(ctx, pgx.Identifier{"claim_outbox"}, []string{"id", "destination", "message_type", "ordering_key", "body"},
 		pgx.CopyFromFunc(func() ([]any, error) {
-			if n++; n >= l.Messages {
+			if n++; n >= to {
 				return nil, nil
 			}
-			return []any{outbox.NewID(), "bench.events", "bench.v1", l.Key(n), l.Body(n)}, nil
+			m := l.Message(n)
+			return []any{outbox.NewID(), "bench.events", "bench.v1", m.Key, m.Body}, nil
 		}))
+	return err
+}
+
+func (c *claim) Enqueue(ctx context.Context, tx pgx.Tx, msgs []Message) error {
+	var ids []uuid.UUID
+	var keys, bodies [][]byte
+	for _, m := range msgs {
+		ids, keys, bodies = append(ids, outbox.NewID()), append(keys, m.Key), append(bodies, m.Body)
+	}
+	_, err := tx.Exec(ctx, claimInsert, ids, keys, bodies)
 	return err
 }
 
@@ -73,6 +81,8 @@ const (
 		ORDER BY seq LIMIT 500 FOR UPDATE SKIP LOCKED)
 	UPDATE claim_outbox o SET claim_token = $1, claim_until = now() + interval '30 s' FROM c WHERE o.id = c.id
 	RETURNING o.id, o.created_at, o.destination, o.message_type, o.ordering_key, o.body, o.attempts`
+	claimInsert = `INSERT INTO claim_outbox (id, destination, message_type, ordering_key, body)
+	SELECT id, 'bench.events', 'bench.v1', key, body FROM unnest($1::uuid[], $2::bytea[], $3::bytea[]) WITH ORDINALITY u(id, key, body, ord) ORDER BY ord`
 	claimDelete = `DELETE FROM claim_outbox WHERE id = ANY ($1) AND claim_token = $2`
 )
 
@@ -117,7 +127,10 @@ func (c *claim) round(ctx context.Context, conn *pgxpool.Conn, p *Publisher) (in
 	if rows.Close(); rows.Err() != nil || len(ids) == 0 {
 		return 0, rows.Err()
 	}
-	p.Batch(bodies)
+	// What was refused keeps its claim, which runs out.
+	for _, i := range slices.Backward(p.Batch(bodies)) {
+		ids = slices.Delete(ids, i, i+1)
+	}
 	tag, err := conn.Exec(ctx, claimDelete, ids, token)
 	if err == nil && int(tag.RowsAffected()) != len(ids) {
 		err = errors.New("a claim was lost")

@@ -19,13 +19,19 @@ import (
 type Contestant interface {
 	// Prepare makes the tables.
 	Prepare(ctx context.Context) error
-	// Fill commits the messages of a load, in order.
-	Fill(ctx context.Context, l *Load) error
+	// Fill commits messages of a load, in order.
+	Fill(ctx context.Context, l *Load, from, to int) error
 	// Deliver hands to p what is pending until ctx ends, and returns nil after a
 	// clean stop.
 	Deliver(ctx context.Context, p *Publisher) error
 	// Close ends the connections.
 	Close()
+}
+
+// Enqueuer is implemented by contestants that write through a transaction of
+// pgx.
+type Enqueuer interface {
+	Enqueue(ctx context.Context, tx pgx.Tx, msgs []Message) error
 }
 
 // Pending is implemented by contestants that can count what is not delivered.
@@ -106,11 +112,15 @@ func Local(url string) bool {
 // fillBatch is how many rows one call of a Fill writes.
 const fillBatch = 1000
 
-// inBatches calls fn for each range of at most size of n.
-func inBatches(n, size int, fn func(from, to int) error) error {
-	for at := 0; at < n; at += size {
-		if err := fn(at, min(at+size, n)); err != nil {
-			return fmt.Errorf("fill %d to %d: %w", at, min(at+size, n), err)
+// inBatches calls fn with the messages of a range, some at a time.
+func inBatches(l *Load, from, to int, fn func(msgs []Message) error) error {
+	for at := from; at < to; at += fillBatch {
+		msgs := make([]Message, 0, fillBatch)
+		for n := at; n < min(at+fillBatch, to); n++ {
+			msgs = append(msgs, l.Message(n))
+		}
+		if err := fn(msgs); err != nil {
+			return fmt.Errorf("fill from %d: %w", at, err)
 		}
 	}
 	return nil

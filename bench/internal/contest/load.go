@@ -26,11 +26,14 @@ type Load struct {
 	Messages int
 	Keys     int // 0: none has a key
 	Size     int // of a body; 0: BodySize
-	// KeyOf gives the key of a message, in 0 to Keys-1. Defaults to turns.
+	// KeyOf gives the key of a message, in 0 to Keys-1. Defaults to turns, which
+	// take no memory.
 	KeyOf func(n int) int
+	// Nonce tells the messages of this load from others. Defaults to a random
+	// one; another process that checks the same messages needs the same.
+	Nonce uint64
 
 	once   sync.Once
-	nonce  uint64
 	filler []byte
 	keys   []uint32
 	seqs   []uint32
@@ -38,18 +41,17 @@ type Load struct {
 
 func (l *Load) prepare() {
 	l.once.Do(func() {
-		l.nonce = rand.Uint64()
+		if l.Nonce == 0 {
+			l.Nonce = rand.Uint64()
+		}
 		if l.Size == 0 {
 			l.Size = BodySize
 		}
 		l.filler = make([]byte, l.Size)
 		r := rand.NewChaCha8([32]byte{1})
 		r.Read(l.filler)
-		if l.Keys == 0 {
+		if l.Keys == 0 || l.KeyOf == nil {
 			return
-		}
-		if l.KeyOf == nil {
-			l.KeyOf = func(n int) int { return n % l.Keys }
 		}
 		l.keys, l.seqs = make([]uint32, l.Messages), make([]uint32, l.Messages)
 		next := make([]uint32, l.Keys)
@@ -61,30 +63,39 @@ func (l *Load) prepare() {
 	})
 }
 
-// Key is the ordering key of a message; nil without one.
-func (l *Load) Key(n int) []byte {
-	l.prepare()
-	if l.Keys == 0 {
-		return nil
+// place is the key of a message and its place within the key.
+func (l *Load) place(n int) (key, seq uint64) {
+	switch {
+	case l.Keys == 0:
+		return noKey, 0
+	case l.KeyOf == nil:
+		return uint64(n % l.Keys), uint64(n / l.Keys)
 	}
-	return keyName(int(l.keys[n]))
+	return uint64(l.keys[n]), uint64(l.seqs[n])
 }
 
-func keyName(k int) []byte { return fmt.Appendf(nil, "key-%d", k) }
-
-// Body is the body of a message.
-func (l *Load) Body(n int) []byte {
+// Message is a message of the load. The memory is the caller's.
+func (l *Load) Message(n int) Message {
 	l.prepare()
-	if l.Keys == 0 {
-		return l.body(uint64(n), noKey, 0)
+	key, seq := l.place(n)
+	return l.message(uint64(n), key, seq)
+}
+
+// Message is what a contestant delivers. A nil key is none.
+type Message struct{ Key, Body []byte }
+
+func (l *Load) message(n, key, seq uint64) Message {
+	m := Message{Body: l.body(n, key, seq)}
+	if key != noKey {
+		m.Key = fmt.Appendf(nil, "key-%d", key)
 	}
-	return l.body(uint64(n), uint64(l.keys[n]), uint64(l.seqs[n]))
+	return m
 }
 
 func (l *Load) body(n, key, seq uint64) []byte {
 	b := make([]byte, l.Size)
 	copy(b[headSize:], l.filler)
-	binary.BigEndian.PutUint64(b, l.nonce)
+	binary.BigEndian.PutUint64(b, l.Nonce)
 	binary.BigEndian.PutUint64(b[8:], n)
 	binary.BigEndian.PutUint64(b[16:], key)
 	binary.BigEndian.PutUint64(b[24:], seq)
@@ -94,38 +105,37 @@ func (l *Load) body(n, key, seq uint64) []byte {
 }
 
 // Stream hands out messages whose number nobody knows beforehand. A key belongs
-// to one producer at a time, which commits a message before it takes the next.
+// to one producer at a time, which commits a message before it takes the next of
+// the key.
 type Stream struct {
 	load *Load
 	seqs []uint64
 	next atomic.Int64
 }
 
-// NewStream returns a stream of at most most messages with keys keys. Its Load
-// is what a publisher checks against.
+// NewStream returns a stream of at most most messages with keys keys.
 func NewStream(most, keys int) *Stream {
-	s := &Stream{load: &Load{Messages: most, Size: BodySize}, seqs: make([]uint64, keys)}
+	s := &Stream{load: &Load{Messages: most, Keys: keys}, seqs: make([]uint64, keys)}
 	s.load.prepare()
-	s.load.Keys = keys
 	return s
 }
 
 // Load is the load to check against.
 func (s *Stream) Load() *Load { return s.load }
 
-// Take returns the next message of a key; false when the stream is used up. A
-// negative key means none.
-func (s *Stream) Take(key int) (n int, name, body []byte, ok bool) {
-	n = int(s.next.Add(1)) - 1
+// ErrUsedUp is the end of a stream.
+var ErrUsedUp = errors.New("the stream of messages is used up")
+
+// Take returns the number of the next message, which is of the key, and the
+// message.
+func (s *Stream) Take(key int) (int, Message, error) {
+	n := int(s.next.Add(1)) - 1
 	if n >= s.load.Messages {
-		return 0, nil, nil, false
+		return 0, Message{}, ErrUsedUp
 	}
-	if key < 0 {
-		return n, nil, s.load.body(uint64(n), noKey, 0), true
-	}
-	body = s.load.body(uint64(n), uint64(key), s.seqs[key])
+	m := s.load.message(uint64(n), uint64(key), s.seqs[key])
 	s.seqs[key]++
-	return n, keyName(key), body, true
+	return n, m, nil
 }
 
 // Check verifies what arrives: each message once, unchanged, and those of a key
@@ -136,46 +146,63 @@ type Check struct {
 	next []atomic.Int64 // place of the next message of each key
 	got  atomic.Int64
 
-	mu    sync.Mutex
-	wrong string // the first fault
-	ended sync.Once
-	done  chan struct{}
+	target atomic.Int64
+	mu     sync.Mutex
+	wrong  string // the first fault
+	done   chan struct{}
+	ended  bool // done is closed
 }
 
 // NewCheck returns a check of the messages of a load.
 func NewCheck(l *Load) *Check {
 	l.prepare()
-	return &Check{
+	c := &Check{
 		load: l, done: make(chan struct{}),
 		seen: make([]atomic.Uint32, (l.Messages+31)/32), next: make([]atomic.Int64, l.Keys),
 	}
+	c.target.Store(int64(l.Messages))
+	return c
+}
+
+// Until makes the check be done at a number of messages. Not while any arrive.
+func (c *Check) Until(target int) {
+	c.target.Store(int64(target))
+	c.done, c.ended = make(chan struct{}), false
 }
 
 // Take checks one message and returns its number, -1 if something is wrong.
 func (c *Check) Take(body []byte) int {
 	n, fault := c.judge(body)
 	if fault != "" {
-		c.mu.Lock()
-		if c.wrong == "" {
-			c.wrong = fault
-		}
-		c.mu.Unlock()
-		c.end()
+		c.end(fault)
 		return -1
 	}
-	if c.got.Add(1) == int64(c.load.Messages) {
-		c.end()
+	if c.got.Add(1) == c.target.Load() {
+		c.end("")
 	}
 	return n
 }
 
-func (c *Check) end() { c.ended.Do(func() { close(c.done) }) }
+func (c *Check) end(fault string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wrong == "" {
+		c.wrong = fault
+	}
+	if !c.ended {
+		c.ended = true
+		close(c.done)
+	}
+}
+
+// Number is the number of a message in its load, unchecked.
+func Number(body []byte) int { return int(binary.BigEndian.Uint64(body[8:])) }
 
 func (c *Check) judge(b []byte) (n int, fault string) {
 	if len(b) != c.load.Size {
 		return 0, fmt.Sprintf("a body of %d bytes arrived, want %d", len(b), c.load.Size)
 	}
-	if binary.BigEndian.Uint64(b) != c.load.nonce {
+	if binary.BigEndian.Uint64(b) != c.load.Nonce {
 		return 0, "a message of another run arrived"
 	}
 	if crc32.Update(crc32.Checksum(b[:32], castagnoli), castagnoli, b[headSize:]) != binary.BigEndian.Uint32(b[32:]) {
@@ -198,7 +225,7 @@ func (c *Check) judge(b []byte) (n int, fault string) {
 // Got is the number of messages that arrived.
 func (c *Check) Got() int { return int(c.got.Load()) }
 
-// Done is closed when all messages have arrived, or when something is wrong.
+// Done is closed when enough messages have arrived, or when something is wrong.
 func (c *Check) Done() <-chan struct{} { return c.done }
 
 // Err says what was wrong first; nil when nothing was.

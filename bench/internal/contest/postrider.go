@@ -14,6 +14,7 @@ import (
 
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/pgxstore"
 	"github.com/postrider/postrider/store/sqlstore"
 	"github.com/postrider/postrider/transport"
 )
@@ -27,9 +28,9 @@ type Store interface {
 	Migrate(ctx context.Context) error
 }
 
-// Writer writes records in a transaction of its own store's kind.
+// Writer writes in transactions of its store's kind, its own ones.
 type Writer interface {
-	// Write commits the records in one transaction.
+	// Write commits records.
 	Write(ctx context.Context, recs ...outbox.Record) error
 }
 
@@ -51,16 +52,19 @@ type Postrider struct {
 // Route is the route of all messages.
 const Route = "default"
 
-// Record is a message of a load as Postrider takes it.
-func Record(key, body []byte) outbox.Record {
+// Record is a message as Postrider takes it.
+func Record(m Message) outbox.Record {
 	return outbox.Record{
 		ID: outbox.NewID(), Transport: Route, Type: "bench.v1", CreatedAt: time.Now(),
-		Message: outbox.Message{Destination: "bench.events", Key: key, Body: body, Event: outbox.Event{Source: "/bench"}},
+		Message: outbox.Message{Destination: "bench.events", Key: m.Key, Body: m.Body, Event: outbox.Event{Source: "/bench"}},
 	}
 }
 
 // Connections are the most that a contestant opens.
 const Connections = 80
+
+// maxBody is the largest body of a load.
+const maxBody = 16 << 20
 
 // SQLStore is Postrider over store/sqlstore and PostgreSQL.
 func SQLStore(ctx context.Context, p Place) (Contestant, error) {
@@ -72,11 +76,25 @@ func SQLStore(ctx context.Context, p Place) (Contestant, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	store, err := sqlstore.New(db, sqlstore.PostgreSQL, &sqlstore.Options{MaxBytes: 32 << 20})
+	store, err := sqlstore.New(db, sqlstore.PostgreSQL, &sqlstore.Options{MaxBytes: 2 * maxBody})
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &Postrider{Store: store, Writer: sqlWriter{db, store}, Pool: pool, close: func() { pool.Close(); db.Close() }}, nil
+	return &Postrider{Store: store, Writer: SQLWriter{db, store}, Pool: pool, close: func() { pool.Close(); db.Close() }}, nil
+}
+
+// PGXStore is Postrider over store/pgxstore.
+func PGXStore(ctx context.Context, p Place) (Contestant, error) {
+	pool, err := p.Pool(ctx, Connections)
+	if err != nil {
+		return nil, err
+	}
+	store, err := pgxstore.New(pool, &pgxstore.Options{MaxBytes: 2 * maxBody})
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return &Postrider{Store: store, Writer: PGXWriter{pool, store}, Pool: pool, close: pool.Close}, nil
 }
 
 // SQLite is Postrider over store/sqlstore and a SQLite file.
@@ -89,7 +107,7 @@ func SQLite(_ context.Context, p Place) (Contestant, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &Postrider{Store: store, Writer: sqlWriter{db, store}, close: func() { db.Close() }}, nil
+	return &Postrider{Store: store, Writer: SQLWriter{db, store}, close: func() { db.Close() }}, nil
 }
 
 func openSQLite(p Place) (*sql.DB, error) {
@@ -102,21 +120,34 @@ func openSQLite(p Place) (*sql.DB, error) {
 	return db, nil
 }
 
-type sqlWriter struct {
-	db    *sql.DB
-	store *sqlstore.Store
+// SQLWriter writes through database/sql.
+type SQLWriter struct {
+	DB    *sql.DB
+	Store *sqlstore.Store
 }
 
-func (w sqlWriter) Write(ctx context.Context, recs ...outbox.Record) error {
-	tx, err := w.db.BeginTx(ctx, nil)
+// Write implements Writer.
+func (w SQLWriter) Write(ctx context.Context, recs ...outbox.Record) error {
+	tx, err := w.DB.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
-	if err := w.store.Enlist(ctx, tx, recs...); err != nil {
+	if err := w.Store.Enlist(ctx, tx, recs...); err != nil {
 		return err
 	}
 	return tx.Commit()
+}
+
+// PGXWriter writes through pgx.
+type PGXWriter struct {
+	DB    *pgxpool.Pool
+	Store *pgxstore.Store
+}
+
+// Write implements Writer.
+func (w PGXWriter) Write(ctx context.Context, recs ...outbox.Record) error {
+	return pgx.BeginFunc(ctx, w.DB, func(tx pgx.Tx) error { return w.Store.Enlist(ctx, tx, recs...) })
 }
 
 // Prepare implements Contestant.
@@ -126,24 +157,33 @@ func (c *Postrider) Prepare(ctx context.Context) error { return c.Store.Migrate(
 func (c *Postrider) Close() { c.close() }
 
 // Fill implements Contestant: by COPY where the engine has it.
-func (c *Postrider) Fill(ctx context.Context, l *Load) error {
-	l.prepare()
+func (c *Postrider) Fill(ctx context.Context, l *Load, from, to int) error {
 	if c.Pool != nil {
-		return c.Copy(ctx, "outbox", l, 0, l.Messages)
+		return c.Copy(ctx, Hot, l, from, to)
 	}
-	return inBatches(l.Messages, fillBatch, func(from, to int) error {
-		recs := make([]outbox.Record, 0, to-from)
-		for n := from; n < to; n++ {
-			recs = append(recs, Record(l.Key(n), l.Body(n)))
-		}
-		return c.Writer.Write(ctx, recs...)
-	})
+	return inBatches(l, from, to, func(msgs []Message) error { return c.Writer.Write(ctx, records(msgs)...) })
 }
 
-// Copy writes messages of a load straight into the table of hot rows
-// ("outbox") or of deferred ones ("deferred", due in an hour) or of dead ones
-// ("dead").
-func (c *Postrider) Copy(ctx context.Context, table string, l *Load, from, to int) error {
+func records(msgs []Message) []outbox.Record {
+	recs := make([]outbox.Record, 0, len(msgs))
+	for _, m := range msgs {
+		recs = append(recs, Record(m))
+	}
+	return recs
+}
+
+// Table is where Copy writes rows.
+type Table string
+
+// The tables: of ready rows, of rows that are due in an hour, of dead letters.
+const (
+	Hot      Table = "outbox"
+	Deferred Table = "deferred"
+	Dead     Table = "dead"
+)
+
+// Copy writes messages of a load straight into a table.
+func (c *Postrider) Copy(ctx context.Context, table Table, l *Load, from, to int) error {
 	routes, err := c.Store.Routes(ctx)
 	if err != nil {
 		return err
@@ -155,9 +195,9 @@ func (c *Postrider) Copy(ctx context.Context, table string, l *Load, from, to in
 	now := time.Now()
 	later := now.Add(time.Hour).UnixMicro()
 	switch table {
-	case "deferred":
+	case Deferred:
 		columns = append(columns, "deliver_at", "due_at")
-	case "dead":
+	case Dead:
 		columns = append(columns, "pos", "died_at", "reason")
 	}
 	n := from - 1
@@ -165,21 +205,21 @@ func (c *Postrider) Copy(ctx context.Context, table string, l *Load, from, to in
 		if n++; n >= to {
 			return nil, nil
 		}
-		id, key := outbox.NewID(), l.Key(n)
+		id, m := outbox.NewID(), l.Message(n)
 		var hash any
-		if key != nil {
-			hash = outbox.KeyHash(key)
+		if m.Key != nil {
+			hash = outbox.KeyHash(m.Key)
 		}
-		row := []any{id, int32(outbox.LaneOf(routes[0], id, key)), hash, key, Route, "bench.v1", "bench.events", l.Body(n), "/bench", now.UnixMicro()}
+		row := []any{id, int32(outbox.LaneOf(routes[0], id, m.Key)), hash, m.Key, Route, "bench.v1", "bench.events", m.Body, "/bench", now.UnixMicro()}
 		switch table {
-		case "deferred":
+		case Deferred:
 			row = append(row, later, later)
-		case "dead":
+		case Dead:
 			row = append(row, int64(n+1), now.UnixMicro(), "refused")
 		}
 		return row, nil
 	}
-	_, err = c.Pool.CopyFrom(ctx, pgx.Identifier{"postrider_" + table}, columns, pgx.CopyFromFunc(next))
+	_, err = c.Pool.CopyFrom(ctx, pgx.Identifier{"postrider_" + string(table)}, columns, pgx.CopyFromFunc(next))
 	return err
 }
 

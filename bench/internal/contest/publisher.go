@@ -2,6 +2,7 @@ package contest
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -17,7 +18,9 @@ type Publisher struct {
 	// PerBatch answers a batch as a whole. Else each message is answered by
 	// itself, Latency after it was handed over, as by an asynchronous client.
 	PerBatch bool
-	// Taken, if set, is told the number of each message when it is answered.
+	// Refuse, if set, tells by its number whether a message is refused.
+	Refuse func(n int) bool
+	// Taken, if set, is told the number of each message that is accepted.
 	Taken func(n int)
 
 	start sync.Once
@@ -25,74 +28,87 @@ type Publisher struct {
 }
 
 type ack struct {
-	due  time.Time
-	done func()
+	due    time.Time
+	answer func()
 }
 
 // NewPublisher returns a publisher for the messages of a load.
 func NewPublisher(l *Load) *Publisher { return &Publisher{Check: NewCheck(l)} }
 
-// Hand hands one message over and returns; answered is called when the broker
-// has answered.
-func (p *Publisher) Hand(body []byte, answered func()) {
-	n := p.Take(body)
-	if p.Taken != nil && n >= 0 {
-		next := answered
-		answered = func() { p.Taken(n); next() }
+// take is the broker's side of one message.
+func (p *Publisher) take(body []byte) (accepted bool) {
+	if p.Refuse != nil && p.Refuse(Number(body)) {
+		return false
 	}
+	if n := p.Take(body); n >= 0 && p.Taken != nil {
+		p.Taken(n)
+	}
+	return true
+}
+
+// Hand hands one message over and returns; answer is called when the broker has
+// answered.
+func (p *Publisher) Hand(body []byte, answer func(accepted bool)) {
+	accepted := p.take(body)
 	if p.Latency == 0 {
-		answered()
+		answer(accepted)
 		return
 	}
 	p.start.Do(func() {
 		p.acks = make(chan ack, 1<<16)
-		go p.answer()
+		go p.answers()
 	})
-	p.acks <- ack{time.Now().Add(p.Latency), answered}
+	p.acks <- ack{time.Now().Add(p.Latency), func() { answer(accepted) }}
 }
 
-// answer sends the answers in the order in which they fall due. It ends with
-// the process: a run is short.
-func (p *Publisher) answer() {
+// answers sends the answers in the order in which they fall due. It lives as
+// long as the process.
+func (p *Publisher) answers() {
 	for a := range p.acks {
 		if wait := time.Until(a.due); wait > 0 {
 			time.Sleep(wait)
 		}
-		a.done()
+		a.answer()
 	}
 }
 
 // One hands one message over and waits for the answer.
-func (p *Publisher) One(body []byte) { p.Batch([][]byte{body}) }
-
-// Batch hands messages over and waits until all are answered.
-func (p *Publisher) Batch(bodies [][]byte) {
-	if p.PerBatch || p.Latency == 0 {
-		numbers := make([]int, len(bodies))
-		for i, b := range bodies {
-			numbers[i] = p.Take(b)
-		}
+func (p *Publisher) One(body []byte) {
+	p.take(body)
+	if p.Latency > 0 {
 		time.Sleep(p.Latency)
-		p.tell(numbers)
-		return
 	}
-	var wg sync.WaitGroup
-	wg.Add(len(bodies))
-	for _, b := range bodies {
-		p.Hand(b, wg.Done)
-	}
-	wg.Wait()
 }
 
-func (p *Publisher) tell(numbers []int) {
-	if p.Taken == nil {
-		return
-	}
-	for _, n := range numbers {
-		if n >= 0 {
-			p.Taken(n)
+// Batch hands messages over, waits until all are answered, and returns which
+// were refused.
+func (p *Publisher) Batch(bodies [][]byte) (refused []int) {
+	if p.PerBatch || p.Latency == 0 {
+		for i, b := range bodies {
+			if !p.take(b) {
+				refused = append(refused, i)
+			}
 		}
+		if p.Latency > 0 {
+			time.Sleep(p.Latency)
+		}
+		return refused
 	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	wg.Add(len(bodies))
+	for i, b := range bodies {
+		p.Hand(b, func(accepted bool) {
+			if !accepted {
+				mu.Lock()
+				refused = append(refused, i)
+				mu.Unlock()
+			}
+			wg.Done()
+		})
+	}
+	wg.Wait()
+	return refused
 }
 
 // Transport is the publisher as Postrider's relay sees it.
@@ -111,9 +127,13 @@ func (s sender) Send(_ context.Context, ds []*transport.Delivery) {
 			d.Report(transport.Unsent, err)
 			continue
 		}
+		if s.p.Latency == 0 {
+			report(d, s.p.take(d.Record.Message.Body))
+			continue
+		}
 		wg.Add(1)
-		s.p.Hand(d.Record.Message.Body, func() {
-			d.Report(transport.Accepted, nil)
+		s.p.Hand(d.Record.Message.Body, func(accepted bool) {
+			report(d, accepted)
 			wg.Done()
 		})
 	}
@@ -121,18 +141,26 @@ func (s sender) Send(_ context.Context, ds []*transport.Delivery) {
 }
 
 func (s sender) batch(ds []*transport.Delivery) {
-	numbers := make([]int, len(ds))
+	accepted := make([]bool, len(ds))
 	for i, d := range ds {
 		if err := d.Begin(); err != nil {
 			d.Report(transport.Unsent, err)
-			numbers[i] = -1
 			continue
 		}
-		numbers[i] = s.p.Take(d.Record.Message.Body)
+		accepted[i] = s.p.take(d.Record.Message.Body)
 	}
 	time.Sleep(s.p.Latency)
-	s.p.tell(numbers)
-	for _, d := range ds {
-		d.Report(transport.Accepted, nil) // the first report of a delivery counts
+	for i, d := range ds {
+		report(d, accepted[i]) // of a delivery's reports the first one counts
+	}
+}
+
+var errRefused = errors.New("refused by the publisher")
+
+func report(d *transport.Delivery, accepted bool) {
+	if accepted {
+		d.Report(transport.Accepted, nil)
+	} else {
+		d.Report(transport.Refused, errRefused)
 	}
 }

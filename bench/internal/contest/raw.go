@@ -35,7 +35,9 @@ func newRaw(ctx context.Context, p Place, del bool) (Contestant, error) {
 
 func (c *raw) Prepare(ctx context.Context) error { return c.rows.Prepare(ctx) }
 
-func (c *raw) Fill(ctx context.Context, l *Load) error { return c.rows.Fill(ctx, l) }
+func (c *raw) Fill(ctx context.Context, l *Load, from, to int) error {
+	return c.rows.Fill(ctx, l, from, to)
+}
 
 func (c *raw) Close() {
 	c.pool.Close()

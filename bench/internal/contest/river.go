@@ -2,7 +2,6 @@ package contest
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -15,8 +14,8 @@ import (
 
 // riverQueue delivers with River: a job publishes one message. It keeps no order.
 type riverQueue struct {
-	pool *pgxpool.Pool
-	sub  *Publisher
+	pool     *pgxpool.Pool
+	inserter *river.Client[pgx.Tx]
 }
 
 // riverWorkers was the fastest number of workers on two cores.
@@ -25,7 +24,12 @@ const riverWorkers = 2000
 // River is River with InsertManyFastTx.
 func River(ctx context.Context, p Place) (Contestant, error) {
 	pool, err := p.Pool(ctx, Connections)
-	return &riverQueue{pool: pool}, err
+	if err != nil {
+		return nil, err
+	}
+	c := &riverQueue{pool: pool}
+	c.inserter, err = c.client(nil)
+	return c, err
 }
 
 // publishArgs is the message as a job; JSON has no bytes, so the body is base64.
@@ -66,21 +70,19 @@ func (c *riverQueue) client(p *Publisher) (*river.Client[pgx.Tx], error) {
 	})
 }
 
-func (c *riverQueue) Fill(ctx context.Context, l *Load) error {
-	client, err := c.client(nil)
-	if err != nil {
-		return err
-	}
-	return inBatches(l.Messages, fillBatch, func(from, to int) error {
-		jobs := make([]river.InsertManyParams, 0, to-from)
-		for n := from; n < to; n++ {
-			jobs = append(jobs, river.InsertManyParams{Args: publishArgs{l.Body(n)}})
-		}
-		return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-			_, err := client.InsertManyFastTx(ctx, tx, jobs)
-			return err
-		})
+func (c *riverQueue) Fill(ctx context.Context, l *Load, from, to int) error {
+	return inBatches(l, from, to, func(msgs []Message) error {
+		return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.Enqueue(ctx, tx, msgs) })
 	})
+}
+
+func (c *riverQueue) Enqueue(ctx context.Context, tx pgx.Tx, msgs []Message) error {
+	jobs := make([]river.InsertManyParams, 0, len(msgs))
+	for _, m := range msgs {
+		jobs = append(jobs, river.InsertManyParams{Args: publishArgs{m.Body}})
+	}
+	_, err := c.inserter.InsertManyFastTx(ctx, tx, jobs)
+	return err
 }
 
 func (c *riverQueue) Pending(ctx context.Context) (n int, err error) {
@@ -99,5 +101,5 @@ func (c *riverQueue) Deliver(ctx context.Context, p *Publisher) error {
 	<-ctx.Done()
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	return errors.Join(client.Stop(stop))
+	return client.Stop(stop)
 }

@@ -9,6 +9,7 @@ import (
 	wmsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/components/forwarder"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -79,30 +80,22 @@ func (c *watermillSQL) publisher(tx wmsql.ContextExecutor) (message.Publisher, e
 	return forwarder.NewPublisher(p, forwarder.PublisherConfig{ForwarderTopic: topic}), nil
 }
 
-func (c *watermillSQL) Fill(ctx context.Context, l *Load) error {
-	return inBatches(l.Messages, fillBatch, func(from, to int) error {
-		bodies := make([][]byte, 0, to-from)
-		for n := from; n < to; n++ {
-			bodies = append(bodies, l.Body(n))
-		}
-		tx, err := c.pool.Begin(ctx)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback(ctx)
-		p, err := c.publisher(wmsql.TxFromPgx(tx))
-		if err != nil {
-			return err
-		}
-		msgs := make([]*message.Message, 0, len(bodies))
-		for _, b := range bodies {
-			msgs = append(msgs, message.NewMessage(watermill.NewUUID(), b))
-		}
-		if err := p.Publish(topic, msgs...); err != nil {
-			return err
-		}
-		return tx.Commit(ctx)
+func (c *watermillSQL) Fill(ctx context.Context, l *Load, from, to int) error {
+	return inBatches(l, from, to, func(msgs []Message) error {
+		return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.Enqueue(ctx, tx, msgs) })
 	})
+}
+
+func (c *watermillSQL) Enqueue(_ context.Context, tx pgx.Tx, msgs []Message) error {
+	p, err := c.publisher(wmsql.TxFromPgx(tx))
+	if err != nil {
+		return err
+	}
+	out := make([]*message.Message, 0, len(msgs))
+	for _, m := range msgs {
+		out = append(out, message.NewMessage(watermill.NewUUID(), m.Body))
+	}
+	return p.Publish(topic, out...)
 }
 
 func (c *watermillSQL) Deliver(ctx context.Context, p *Publisher) error {

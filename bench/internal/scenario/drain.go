@@ -12,6 +12,7 @@ import (
 // The contestants.
 var (
 	sqlstoreMaker = contest.Maker{Name: "postrider sqlstore", New: contest.SQLStore}
+	pgxstoreMaker = contest.Maker{Name: "postrider pgxstore", New: contest.PGXStore}
 	claimMaker    = contest.Maker{Name: "claim and delete", New: contest.Claim}
 	inOrderMaker  = contest.Maker{Name: "claim, one per key", New: contest.ClaimOrdered}
 	readMaker     = contest.Maker{Name: "raw read", New: contest.RawRead}
@@ -23,7 +24,7 @@ var (
 )
 
 // products are Postrider's stores.
-var products = []contest.Maker{sqlstoreMaker}
+var products = []contest.Maker{pgxstoreMaker, sqlstoreMaker}
 
 // drain is one run: rows are there, a contestant delivers them.
 type drain struct {
@@ -83,7 +84,7 @@ func (r *Runner) drain(ctx context.Context, m contest.Maker, d drain) (s sample,
 	if err := r.checkpoint(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.Fill(ctx, load); err != nil {
+	if err := c.Fill(ctx, load, 0, load.Messages); err != nil {
 		return nil, err
 	}
 	if err := r.settle(ctx, place); err != nil {
