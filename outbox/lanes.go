@@ -75,6 +75,12 @@ type LaneStore interface {
 	// exist. No reads return nothing.
 	ReadLanes(ctx context.Context, reads []LaneRead, dst []LaneRow) (n int, err error)
 
+	// SweepLanes is ReadLanes without the messages: it tells which rows lie in
+	// the ranges, waiting and claimed ones included, so that an owner finds the
+	// few that it does not hold at a fraction of the cost. Grouping, order,
+	// limit and errors are those of ReadLanes; Keys are not allowed.
+	SweepLanes(ctx context.Context, reads []LaneRead, dst []LaneSpot) (n int, err error)
+
 	// SettleLanes writes outcomes, all in one transaction, and returns a
 	// result per settlement. An accepted row is deleted without a fence: it is
 	// out. Everything else, and TriedTo, happens only where (lane, owner,
@@ -163,6 +169,14 @@ type LaneRow struct {
 	KeyPrev int64
 	Claimed bool  // under a live claim
 	Err     error // the row cannot be decoded
+}
+
+// LaneSpot is where a hot row lies.
+type LaneSpot struct {
+	Lane    Lane
+	Pos     int64
+	ID      ID
+	KeyHash int64 // [KeyHash] of its key; 0 for a row without one
 }
 
 // LaneLimits are the row limits per read that stores use, so that statement

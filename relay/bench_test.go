@@ -40,9 +40,6 @@ func (s *endless) AcquireLanes(_ context.Context, r outbox.LaneRequest) (outbox.
 }
 
 func (s *endless) ReadLanes(_ context.Context, reads []outbox.LaneRead, dst []outbox.LaneRow) (n int, err error) {
-	if reads[0].UpTo != 0 {
-		return 0, nil // a sweep
-	}
 	limit := outbox.LaneLimit(len(dst), len(reads))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,6 +61,10 @@ func (s *endless) ReadLanes(_ context.Context, reads []outbox.LaneRead, dst []ou
 		}
 	}
 	return n, nil
+}
+
+func (s *endless) SweepLanes(context.Context, []outbox.LaneRead, []outbox.LaneSpot) (int, error) {
+	return 0, nil
 }
 
 func (s *endless) SettleLanes(_ context.Context, r outbox.SettleRequest) ([]outbox.SettleResult, error) {

@@ -93,7 +93,7 @@ func (c *core) grant(leases []outbox.LaneLease, w *window) (lost []*lane) {
 		}
 		l = &lane{
 			lease: ls, route: c.routes[i], window: w, more: true, fresh: true, tried: ls.TriedTo, want: ls.TriedTo, ahead: aheadMin,
-			rows: map[int64]*row{}, keys: map[string]*key{}, parked: map[string]bool{},
+			rows: map[int64]*row{}, keys: map[string]*key{}, partial: map[int64]*key{}, parked: map[string]bool{}, still: map[int64]bool{},
 		}
 		if ls.Unclean && c.dropped[ls.Lane] != ls.Epoch-1 {
 			// Its owner died, unless that was an earlier window of ours.
@@ -249,7 +249,8 @@ func (c *core) cut(k *key, i int) {
 
 // leave notes that rows of k stand in the table only.
 func (c *core) leave(k *key) {
-	k.partial, k.missed = true, true
+	k.block(true)
+	k.missed = true
 	c.advance(k)
 }
 
@@ -258,6 +259,28 @@ func (c *core) unhold(r *row) {
 	r.lane.held--
 	c.release(r)
 	r.lane.delete(r)
+}
+
+// missing tells whether the row at p has to be read: nobody holds it, and its
+// key neither waits for a read of its own nor is parked. Of parked keys only the
+// hash is compared, so whole sweeps read their rows all the same: a row of
+// another key with that hash must not wait for the unparking.
+func (c *core) missing(l *lane, p *outbox.LaneSpot, whole bool) bool {
+	switch r := l.rows[p.Pos]; {
+	case r != nil && (r.Record.ID == p.ID || r.state != rowDone):
+		if r.state == rowDone {
+			c.seen[evGrave]++
+		}
+		return false
+	case c.orphans[p.ID]:
+		c.seen[evOrphan]++
+		return false
+	}
+	if k := l.partial[p.KeyHash]; k != nil && p.KeyHash != 0 {
+		k.missed = true
+		return false
+	}
+	return whole || !l.still[p.KeyHash]
 }
 
 // admit takes one row that a read returned, from whatever range, unless it is
@@ -345,6 +368,7 @@ func (c *core) advance(k *key) {
 	switch {
 	case l.parked[k.name]:
 		if k.idle() && l.keys[k.name] == k {
+			k.block(false)
 			delete(l.keys, k.name)
 		}
 	case len(k.queue) > 0:
@@ -406,14 +430,14 @@ func (c *core) readKey(k *key, rows []outbox.LaneRow, limit int, now time.Time) 
 	}
 	full := len(rows) == limit
 	k.due = time.Time{}
-	k.partial = full || k.missed
+	k.block(full || k.missed)
 	for i := range rows {
 		lr := &rows[i]
 		if l.known(lr) || c.orphans[lr.Record.ID] {
 			continue
 		}
 		if lr.Claimed || lr.RetryAt.After(now) {
-			k.partial = true
+			k.block(true)
 			k.due = later(k.due, lr, now)
 			break
 		}

@@ -69,6 +69,13 @@ func (l *line) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []out
 	return n, err
 }
 
+func (l *line) SweepLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneSpot) (n int, err error) {
+	if err = l.vanished(ctx); err == nil {
+		n, err = l.Mem.SweepLanes(ctx, reads, dst)
+	}
+	return n, err
+}
+
 func (l *line) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []outbox.SettleResult, err error) {
 	if err = l.vanished(ctx); err == nil {
 		res, err = l.Mem.SettleLanes(ctx, r)

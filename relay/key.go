@@ -53,11 +53,13 @@ type lane struct {
 	full    time.Time
 	rows    map[int64]*row // by position: held, on their way, or remembered
 	keys    map[string]*key
+	partial map[int64]*key // those that are partial, by hash; one of a hash
 	parked  map[string]bool
-	moving  bool  // parked keys may have rows to move
-	tried   int64 // rows up to here may be handed out
-	want    int64 // tried_to as it is to be
-	ahead   int64 // by how much the next raise runs ahead
+	still   map[int64]bool // hashes of the parked keys
+	moving  bool           // parked keys may have rows to move
+	tried   int64          // rows up to here may be handed out
+	want    int64          // tried_to as it is to be
+	ahead   int64          // by how much the next raise runs ahead
 	raised  time.Time
 	suspect int64  // rows up to here are sent alone
 	untried []item // rows that wait for tried_to
@@ -122,12 +124,27 @@ type key struct {
 	lane    *lane
 	name    string // its bytes, not in the memory of a row, which it outlives
 	queue   []*row
-	flight  int  // handed out and not finished
-	partial bool // the table has rows of this key that are not in the queue
-	reading bool // a read of this key is under way
-	missed  bool // a row was left in the table since that read began
-	listed  bool // in the route's ready list
+	flight  int   // handed out and not finished
+	hash    int64 // of the name, once it was partial
+	partial bool  // the table has rows of this key that are not in the queue
+	reading bool  // a read of this key is under way
+	missed  bool  // a row was left in the table since that read began
+	listed  bool  // in the route's ready list
 	due     time.Time
+}
+
+// block sets partial.
+func (k *key) block(on bool) {
+	if k.partial == on {
+		return
+	}
+	k.partial = on
+	if on {
+		k.hash = outbox.KeyHash([]byte(k.name))
+		k.lane.partial[k.hash] = k
+	} else if k.lane.partial[k.hash] == k {
+		delete(k.lane.partial, k.hash)
+	}
 }
 
 func (k *key) idle() bool { return len(k.queue) == 0 && k.flight == 0 }

@@ -262,6 +262,7 @@ func (c *core) settled(r *row, res outbox.SettleResult, now time.Time) (fenced b
 // park stops a key until an operator lets it go.
 func (c *core) park(l *lane, name string) {
 	l.parked[name] = true
+	l.still[outbox.KeyHash([]byte(name))] = true
 	l.moving = true
 	c.seen[evPark]++
 	if k := l.keys[name]; k != nil {
@@ -272,6 +273,7 @@ func (c *core) park(l *lane, name string) {
 // unpark reads a key afresh whose rows are all back.
 func (c *core) unpark(l *lane, name string) {
 	delete(l.parked, name)
+	delete(l.still, outbox.KeyHash([]byte(name)))
 	c.seen[evUnpark]++
 	k := l.keys[name]
 	if k == nil {

@@ -117,32 +117,37 @@ func (r *reader) keysCall(keys []*key, limit int) *call {
 	})
 }
 
-// readCall reads ranges and hands their rows to take, under the lock and while
-// the read still counts as under way: rows settled since it began are
-// remembered until then. failed is called instead after an error.
-//
-// The rows' memory is the loop's own, for its next read: take copies what it
-// keeps.
+// readCall reads ranges and hands their rows to take. Their memory is the loop's
+// own, for its next read: take copies what it keeps.
 func (l *loop) readCall(e *engine, reads []outbox.LaneRead, limit int, take func(parts [][]outbox.LaneRow), failed func()) *call {
-	id := e.core.reads.begin()
 	l.rows = slices.Grow(l.rows[:0], limit*len(reads))
 	dst := l.rows[:limit*len(reads)]
 	var n int
+	return e.reading(func(ctx context.Context, ls outbox.LaneStore) (err error) {
+		n, err = ls.ReadLanes(ctx, reads, dst)
+		return err
+	}, func() {
+		take(split(reads, dst[:n], limit))
+		clear(dst[:n]) // else an idle relay keeps the bodies of its last read
+	}, failed)
+}
+
+// reading makes a call that returns rows. take is called under the lock and
+// while the read still counts as under way: rows settled since it began are
+// remembered until then. failed is called instead after an error.
+func (e *engine) reading(do func(context.Context, outbox.LaneStore) error, take, failed func()) *call {
+	id := e.core.reads.begin()
 	return &call{
 		timeout: callTimeout,
-		do: func(ctx context.Context, ls outbox.LaneStore) (err error) {
-			n, err = ls.ReadLanes(ctx, reads, dst)
-			return err
-		},
+		do:      do,
 		end: func(err error) {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			if err != nil {
 				failed()
 			} else {
-				take(split(reads, dst[:n], limit))
+				take()
 			}
-			clear(dst[:n]) // else an idle relay keeps the bodies of its last read
 			e.core.reads.end(id)
 			e.kickSenders()
 			if _, urgent := e.core.marks(); urgent {

@@ -619,7 +619,7 @@ func (s *sim) collect(r *simRelay) {
 }
 
 var eventNames = [evCount]string{
-	evLateCommit: "late commit under the cursor", evGrave: "late read of a row that had left", evOrphan: "row read again while its delete was on its way",
+	evLateCommit: "late commit under the cursor", evFound: "row found by a sweep", evGrave: "late read of a row that had left", evOrphan: "row read again while its delete was on its way",
 	evTakeover: "lane of a dead owner", evSolo: "solo suspect", evFenced: "outcome fenced", evShed: "row shed", evTrial: "lost route tried in vain",
 	evTrim: "hot key trimmed", evPark: "key parked", evUnpark: "key unparked", evRefused: "settle failed", evWindow: "window ended",
 }

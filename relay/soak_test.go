@@ -59,6 +59,11 @@ func (f *flaky) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 	return n, err
 }
 
+func (f *flaky) SweepLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneSpot) (n int, err error) {
+	err = f.call(func() (err error) { n, err = f.Mem.SweepLanes(ctx, reads, dst); return err })
+	return n, err
+}
+
 func (f *flaky) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []outbox.SettleResult, err error) {
 	err = f.call(func() (err error) { res, err = f.Mem.SettleLanes(ctx, r); return err })
 	return res, err

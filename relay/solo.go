@@ -147,6 +147,7 @@ type events [evCount]int
 
 const (
 	evLateCommit = iota // a key's earlier row committed below the cursor
+	evFound             // a row below the cursor that nobody held was read
 	evGrave             // a late read returned a row that had left the table
 	evOrphan            // a row was read again while its delete was on its way
 	evTakeover          // a lane of a dead owner

@@ -8,10 +8,11 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// sweeper reads again what lies below the cursors and so finds the rows that
-// committed late: narrow ranges often, the whole range seldom. On the same
-// connection, beside the reader's, it promotes what is due and moves the rows
-// of parked keys.
+// sweeper looks again at what lies below the cursors and so finds the rows that
+// committed late: narrow ranges often, the whole range seldom. It asks where
+// rows lie, and reads only those that nobody holds. On the same connection,
+// beside the reader's, it promotes what is due and moves the rows of parked
+// keys.
 type sweeper struct {
 	loop
 	e       *engine
@@ -19,6 +20,16 @@ type sweeper struct {
 	promote time.Time // when to look for deferred rows
 	park    time.Time // when to look for parked rows
 	page    *page     // the sweep under way
+	found   []find    // to be read before the sweep goes on
+	spots   []outbox.LaneSpot
+}
+
+// find is up to findRows rows of a lane, one behind the other, that the relay
+// does not hold.
+type find struct {
+	lane        *lane
+	first, last int64
+	rows        int
 }
 
 // span is a kind of sweep. Each leaves the connection idle for a multiple of
@@ -41,6 +52,8 @@ type page struct {
 const (
 	housekeeping = time.Second // between looks for deferred and parked rows
 	moveRows     = 256         // rows promoted or moved in one call
+	sweepRows    = 4096        // spots a sweep asks for at once
+	findRows     = 32          // of outbox.LaneLimits
 )
 
 func newSweeper(e *engine) *sweeper {
@@ -56,6 +69,11 @@ func (s *sweeper) next() (*call, wait) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
+	if len(s.found) > 0 {
+		if c := s.findCall(); c != nil {
+			return c, wait{}
+		}
+	}
 	if s.page == nil {
 		for _, sp := range s.spans {
 			if s.page == nil && !now.Before(sp.at) {
@@ -109,39 +127,100 @@ func (s *sweeper) begin(sp *span, now time.Time) {
 	s.page = p
 }
 
-// pageCall reads the next page of the sweep under way. A sweep pages until it
+// pageCall looks at the next page of the sweep under way. A sweep pages until it
 // reaches the cursor: a fixed limit over blocked rows would return the same rows
 // for ever.
 func (s *sweeper) pageCall() *call {
 	e, p := s.e, s.page
 	lanes, reads := p.lanes, p.reads
-	limit := max(outbox.LaneLimit(readRows, len(reads)), 1)
-	done := func() {
-		now := time.Now()
-		p.span.at = now.Add(max(p.span.every, now.Sub(p.began)*p.span.factor))
-		s.page = nil
-	}
-	return s.readCall(e, reads, limit, func(parts [][]outbox.LaneRow) {
-		now := e.now()
+	limit := max(outbox.LaneLimit(sweepRows, len(reads)), 1)
+	s.spots = slices.Grow(s.spots[:0], limit*len(reads))
+	dst := s.spots[:limit*len(reads)]
+	var n int
+	return e.reading(func(ctx context.Context, ls outbox.LaneStore) (err error) {
+		n, err = ls.SweepLanes(ctx, reads, dst)
+		return err
+	}, func() {
 		p.lanes, p.reads = nil, nil
+		spots := dst[:n]
 		for i, l := range lanes {
-			rows := parts[i]
-			if l.closed() {
-				continue
+			rows := 0
+			for rows < len(spots) && rows < limit && spots[rows].Lane == l.lease.Lane {
+				rows++
 			}
-			for j := range rows {
-				e.core.admit(l, &rows[j], now)
+			if !l.closed() {
+				s.find(l, spots[:rows], p.span.age == 0)
+				if rows == limit {
+					rd := reads[i]
+					rd.After = spots[rows-1].Pos
+					p.lanes, p.reads = append(p.lanes, l), append(p.reads, rd)
+				}
 			}
-			if len(rows) == limit {
-				rd := reads[i]
-				rd.After = rows[limit-1].Pos
-				p.lanes, p.reads = append(p.lanes, l), append(p.reads, rd)
-			}
+			spots = spots[rows:]
 		}
 		if len(p.lanes) == 0 {
-			done()
+			s.done()
 		}
-	}, done)
+	}, s.done)
+}
+
+// done ends the sweep under way.
+func (s *sweeper) done() {
+	now := time.Now()
+	sp := s.page.span
+	sp.at = now.Add(max(sp.every, now.Sub(s.page.began)*sp.factor))
+	s.page = nil
+}
+
+// find notes the rows that are to be read.
+func (s *sweeper) find(l *lane, spots []outbox.LaneSpot, whole bool) {
+	var f *find
+	for i := range spots {
+		p := &spots[i]
+		switch {
+		case !s.e.core.missing(l, p, whole):
+			f = nil
+		case f != nil && f.rows < findRows:
+			f.last = p.Pos
+			f.rows++
+		default:
+			s.found = append(s.found, find{l, p.Pos, p.Pos, 1})
+			f = &s.found[len(s.found)-1]
+		}
+	}
+}
+
+// findCall reads what was found. What has no room now is met by a later sweep.
+func (s *sweeper) findCall() *call {
+	e, now := s.e, s.e.now()
+	var finds []find
+	var reads []outbox.LaneRead
+	i := 0
+	for ; i < len(s.found) && len(finds) < readRows/findRows; i++ {
+		f := s.found[i]
+		if rt := f.lane.route; f.lane.closed() || !rt.takes(now) || !e.core.room(rt) {
+			continue
+		}
+		finds = append(finds, f)
+		reads = append(reads, outbox.LaneRead{Lane: f.lane.lease.Lane, After: f.first - 1, UpTo: f.last})
+	}
+	if s.found = s.found[i:]; len(s.found) == 0 {
+		s.found = nil
+	}
+	if len(finds) == 0 {
+		return nil
+	}
+	return s.readCall(e, reads, findRows, func(parts [][]outbox.LaneRow) {
+		now := e.now()
+		for i, f := range finds {
+			for j := range parts[i] {
+				if !f.lane.closed() {
+					e.core.seen[evFound]++
+					e.core.admit(f.lane, &parts[i][j], now)
+				}
+			}
+		}
+	}, func() {})
 }
 
 // promoteCall moves due deferred rows into the hot range.

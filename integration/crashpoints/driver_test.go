@@ -372,6 +372,10 @@ func (s *session) ReadLanes(ctx context.Context, rs []outbox.LaneRead, dst []out
 	return n, err
 }
 
+func (s *session) SweepLanes(ctx context.Context, rs []outbox.LaneRead, dst []outbox.LaneSpot) (int, error) {
+	return s.LaneSession.SweepLanes(inCall(ctx, s.purpose), rs, dst)
+}
+
 func (s *session) SettleLanes(ctx context.Context, r outbox.SettleRequest) ([]outbox.SettleResult, error) {
 	if s.breach.beforeSettle != nil {
 		if err := s.breach.beforeSettle(ctx, s.LaneSession, r); err != nil {

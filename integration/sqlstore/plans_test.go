@@ -136,6 +136,7 @@ func TestPostgresPlans(t *testing.T) {
 		rows int // rows that a scan of outbox or deferred may return in all
 	}{
 		{"ReadRanges", []any{every, cursor, far}, 3000},
+		{"SweepRanges", []any{every, cursor, far}, 3000},
 		{"ReadKeys", []any{fmt.Sprintf("{%d,%d}", hotLane, hotLane), fmt.Sprintf("{%d,0}", middle), "{9223372036854775807,9223372036854775807}",
 			fmt.Sprintf("{%d,NULL}", hash), "{hot,NULL}"}, 400},
 		{"Settle", []any{of(lanes), of(poss), of(ids)}, 1000},

@@ -105,6 +105,11 @@ func (s *Store) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 	return s.core.ReadLanes(ctx, reads, dst)
 }
 
+// SweepLanes implements outbox.LaneStore with one statement.
+func (s *Store) SweepLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneSpot) (n int, err error) {
+	return s.core.SweepLanes(ctx, reads, dst)
+}
+
 // SettleLanes implements outbox.LaneStore. A row that was moved aside while its
 // message was in flight, because its key was parked, is found there. Parking a
 // row without a key makes it a dead letter.

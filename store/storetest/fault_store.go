@@ -52,6 +52,10 @@ func (w faultLanes) AcquireLanes(ctx context.Context, r outbox.LaneRequest) (out
 	return call2(w.f, "AcquireLanes", func() (outbox.LaneGrant, error) { return w.lanes.AcquireLanes(ctx, r) })
 }
 
+func (w faultLanes) SweepLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneSpot) (int, error) {
+	return call2(w.f, "SweepLanes", func() (int, error) { return w.lanes.SweepLanes(ctx, reads, dst) })
+}
+
 func (w faultLanes) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneRow) (int, error) {
 	return call2(w.f, "ReadLanes", func() (int, error) { return w.lanes.ReadLanes(ctx, reads, dst) })
 }

@@ -214,6 +214,42 @@ func (m *Mem) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []outb
 	return n, err
 }
 
+// SweepLanes implements [outbox.LaneStore].
+func (m *Mem) SweepLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneSpot) (n int, err error) {
+	for _, rd := range reads {
+		if m.lanes[rd.Lane] == nil {
+			return 0, invalid("lane %d does not exist", rd.Lane)
+		}
+		if rd.Keys != nil {
+			return 0, invalid("the sweep of lane %d names keys: read them", rd.Lane)
+		}
+	}
+	if len(reads) == 0 {
+		return 0, nil
+	}
+	limit := outbox.LaneLimit(len(dst), len(reads))
+	if limit == 0 {
+		return 0, invalid("%d slots for %d reads: give every read at least one", len(dst), len(reads))
+	}
+	err = m.read(ctx, "SweepLanes", func() error {
+		for _, rd := range reads {
+			most := n + limit
+			for _, r := range m.hot[rd.Lane].above(rd.After) {
+				if n == most || rd.UpTo != 0 && r.pos > rd.UpTo {
+					break
+				}
+				dst[n] = outbox.LaneSpot{Lane: r.lane, Pos: r.pos, ID: r.rec.ID}
+				if r.keyed() {
+					dst[n].KeyHash = outbox.KeyHash(r.rec.Message.Key)
+				}
+				n++
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
 func (m *Mem) laneRow(r *row, now time.Time) outbox.LaneRow {
 	rec, err := m.decode(r)
 	return outbox.LaneRow{Lane: r.lane, Pos: r.pos, Record: rec, RetryAt: r.retryAt, Claimed: r.claimLive(now), Err: err}

@@ -579,7 +579,23 @@ func (w *world) endTx(x uint64, commit bool) (string, func(s *side) string) {
 func (w *world) readLanes(s *side, size int, reads ...outbox.LaneRead) string {
 	dst := make([]outbox.LaneRow, size)
 	n, err := s.lanes().ReadLanes(s.ctx, reads, dst)
-	return errName(err) + " " + w.rows(s, dst[:n])
+	return errName(err) + " " + w.rows(s, dst[:n]) + w.sweep(s, dst[:n], size, reads)
+}
+
+// sweep says in what a sweep of the same ranges differs.
+func (w *world) sweep(s *side, rows []outbox.LaneRow, size int, reads []outbox.LaneRead) string {
+	if slices.ContainsFunc(reads, func(rd outbox.LaneRead) bool { return rd.Keys != nil }) {
+		return ""
+	}
+	spots := make([]outbox.LaneSpot, size)
+	n, err := s.lanes().SweepLanes(s.ctx, reads, spots)
+	same := slices.EqualFunc(rows, spots[:n], func(r outbox.LaneRow, p outbox.LaneSpot) bool {
+		return r.Lane == p.Lane && r.Pos == p.Pos && r.Record.ID == p.ID
+	})
+	if err == nil && same {
+		return ""
+	}
+	return fmt.Sprintf(" but the sweep has %v %s", spots[:n], errName(err))
 }
 
 // readHot reads every lane of the route.

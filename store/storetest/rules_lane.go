@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -172,6 +173,43 @@ var laneReadRules = []rule{
 				if i%each > 0 && row.Pos <= dst[i-1].Pos {
 					e.Errorf("position %d after %d", row.Pos, dst[i-1].Pos)
 				}
+			}
+		}
+	}},
+	{"P3_sweep_tells_where_rows_lie", needLanes, func(e *env) {
+		waiting, claimed, free, plain := e.rec("k"), e.rec("k"), e.rec("k"), e.rec("")
+		e.enlist(waiting, claimed, free, e.at("k", e.now.Add(time.Hour)), plain)
+		e.fail(waiting.ID, e.now.Add(time.Hour))
+		e.claim(claimed.ID, e.now, e.now.Add(time.Hour))
+		sweep := func(slots int, reads ...outbox.LaneRead) []outbox.LaneSpot {
+			dst := make([]outbox.LaneSpot, slots)
+			n, err := e.lanes().SweepLanes(e.ctx, reads, dst)
+			e.ok(err)
+			return dst[:n]
+		}
+		spot := func(r outbox.Record) outbox.LaneSpot {
+			row := e.row(r)
+			s := outbox.LaneSpot{Lane: row.Lane, Pos: row.Pos, ID: r.ID}
+			if r.Message.Key != nil {
+				s.KeyHash = outbox.KeyHash(r.Message.Key)
+			}
+			return s
+		}
+		keyed, unkeyed := outbox.LaneRead{Lane: e.laneOf("k")}, outbox.LaneRead{Lane: e.row(plain).Lane}
+		all := []outbox.LaneSpot{spot(waiting), spot(claimed), spot(free)}
+		e.equal("spots", sweep(64, unkeyed, keyed), append([]outbox.LaneSpot{spot(plain)}, all...))
+		keyed.After, keyed.UpTo = all[0].Pos, all[1].Pos
+		e.equal("spots between", sweep(64, keyed), all[1:2])
+		keyed.After, keyed.UpTo = 0, 0
+		e.equal("spots in one slot each", sweep(2, keyed, unkeyed), []outbox.LaneSpot{all[0], spot(plain)})
+		e.equal("no reads", len(sweep(0)), 0)
+		for what, reads := range map[string][]outbox.LaneRead{
+			"too few slots": {keyed, unkeyed},
+			"no such lane":  {{Lane: 1 << 20}},
+			"keys":          {{Lane: keyed.Lane, Keys: [][]byte{[]byte("k")}}},
+		} {
+			if _, err := e.lanes().SweepLanes(e.ctx, reads, make([]outbox.LaneSpot, 1)); !errors.Is(err, outbox.ErrInvalidArgument) {
+				e.Errorf("%s: got %v, want ErrInvalidArgument", what, err)
 			}
 		}
 	}},

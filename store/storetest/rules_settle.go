@@ -438,6 +438,10 @@ var settleRules = []rule{
 				_, err := o.store.ReadLanes(ctx, []outbox.LaneRead{{Lane: row.Lane}}, dst)
 				return err
 			},
+			"SweepLanes": func() error {
+				_, err := o.store.SweepLanes(ctx, []outbox.LaneRead{{Lane: row.Lane}}, make([]outbox.LaneSpot, 8))
+				return err
+			},
 			"SettleLanes": func() error {
 				_, err := o.store.SettleLanes(ctx, outbox.SettleRequest{Owner: o.id, Settlements: []outbox.Settlement{o.outcome(row, outbox.SettleAccepted)}})
 				return err

@@ -146,6 +146,7 @@ type texts struct {
 	Fence        string  // u(lane, epoch), owner
 	ReadRanges   limited // u(lane, after, upto)
 	ReadKeys     limited // u(lane, after, upto, key_hash, key)
+	SweepRanges  limited // u(lane, after, upto)
 	Settle       string  // u(lane, pos, id); returns ids
 	SettleKeys   string  // u(lane, pos, id); returns ids, key hashes and keys
 	CountLater   string  // u(lane, key_hash, key, from, below, more)

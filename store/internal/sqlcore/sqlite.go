@@ -172,6 +172,10 @@ UNION ALL SELECT lane FROM {deferred} WHERE id = ?1`,
   FROM ` + rowsSQLite("lane", "after", "upto") + ` CROSS JOIN {outbox} o
  WHERE o.pos IN (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
                   ORDER BY p.lane, p.pos LIMIT {LIMIT})`},
+		SweepRanges: limited{`SELECT u.ord, o.lane, o.pos, o.id, o.key_hash
+  FROM ` + rowsSQLite("lane", "after", "upto") + ` CROSS JOIN {outbox} o
+ WHERE o.pos IN (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
+                  ORDER BY p.lane, p.pos LIMIT {LIMIT})`},
 		ReadKeys: limited{`WITH u AS MATERIALIZED (SELECT * FROM ` + rowsSQLite("lane", "after", "upto", "key_hash", "#ordering_key") + `)
 SELECT u.ord, {o.row}, {claimed}, NULL FROM u CROSS JOIN {outbox} o
  WHERE u.key_hash IS NOT NULL AND o.pos IN
