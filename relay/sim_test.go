@@ -480,9 +480,11 @@ func (s *sim) send(r *simRelay, b *batch) {
 		case key != "" && failed[key]:
 			closeOne()
 		case b.window.ctx.Err() != nil && s.chance(0.5): // else the check comes before the news
+			failed[key] = true
 			closeOne()
 		case d.Begin() != nil:
 			s.seen["shed tail"]++
+			failed[key] = true
 			closeOne()
 		default:
 			s.wire(r, b, d, func() { failed[key] = true }, closeOne)
