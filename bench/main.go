@@ -27,6 +27,13 @@ import (
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == scenario.ChildCommand {
+		if err := scenario.Child(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

@@ -66,6 +66,10 @@ func (c *claim) Enqueue(ctx context.Context, tx pgx.Tx, msgs []Message) error {
 	return err
 }
 
+func (c *claim) Write(ctx context.Context, msgs []Message) error {
+	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.Enqueue(ctx, tx, msgs) })
+}
+
 func (c *claim) Pending(ctx context.Context) (n int, err error) {
 	err = c.pool.QueryRow(ctx, `SELECT count(*) FROM claim_outbox`).Scan(&n)
 	return n, err

@@ -28,6 +28,11 @@ type Contestant interface {
 	Close()
 }
 
+// Writer is implemented by contestants that can commit messages alone.
+type Writer interface {
+	Write(ctx context.Context, msgs []Message) error
+}
+
 // Enqueuer is implemented by contestants that write through a transaction of
 // pgx.
 type Enqueuer interface {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // BodySize is the size of a message's body unless a load says otherwise.
@@ -141,16 +142,18 @@ func (s *Stream) Take(key int) (int, Message, error) {
 // Check verifies what arrives: each message once, unchanged, and those of a key
 // in order. Safe for concurrent use.
 type Check struct {
-	load *Load
-	seen []atomic.Uint32
-	next []atomic.Int64 // place of the next message of each key
-	got  atomic.Int64
+	load  *Load
+	seen  []atomic.Uint32
+	next  []atomic.Int64 // place of the next message of each key
+	got   atomic.Int64
+	first atomic.Pointer[time.Time]
 
-	target atomic.Int64
-	mu     sync.Mutex
-	wrong  string // the first fault
-	done   chan struct{}
-	ended  bool // done is closed
+	resumed bool // the first message of a key may be any
+	target  atomic.Int64
+	mu      sync.Mutex
+	wrong   string // the first fault
+	done    chan struct{}
+	ended   bool // done is closed
 }
 
 // NewCheck returns a check of the messages of a load.
@@ -162,6 +165,15 @@ func NewCheck(l *Load) *Check {
 	}
 	c.target.Store(int64(l.Messages))
 	return c
+}
+
+// Resume makes a check that has not seen what was delivered before: the first
+// message of a key that arrives may have any place.
+func (c *Check) Resume() {
+	c.resumed = true
+	for i := range c.next {
+		c.next[i].Store(-1)
+	}
 }
 
 // Until makes the check be done at a number of messages. Not while any arrive.
@@ -177,10 +189,23 @@ func (c *Check) Take(body []byte) int {
 		c.end(fault)
 		return -1
 	}
-	if c.got.Add(1) == c.target.Load() {
+	got := c.got.Add(1)
+	if got == 1 {
+		now := time.Now()
+		c.first.Store(&now)
+	}
+	if got == c.target.Load() {
 		c.end("")
 	}
 	return n
+}
+
+// First is when the first message arrived; zero before.
+func (c *Check) First() time.Time {
+	if t := c.first.Load(); t != nil {
+		return *t
+	}
+	return time.Time{}
 }
 
 func (c *Check) end(fault string) {
@@ -216,7 +241,7 @@ func (c *Check) judge(b []byte) (n int, fault string) {
 	if c.seen[n/32].Or(1<<(n%32))&(1<<(n%32)) != 0 {
 		return 0, fmt.Sprintf("message %d arrived twice", n)
 	}
-	if key != noKey && !c.next[key].CompareAndSwap(seq, seq+1) {
+	if key != noKey && !c.next[key].CompareAndSwap(seq, seq+1) && !(c.resumed && c.next[key].CompareAndSwap(-1, seq+1)) {
 		return 0, fmt.Sprintf("message %d of key %d arrived when number %d of the key was due", seq, key, c.next[key].Load())
 	}
 	return n, ""

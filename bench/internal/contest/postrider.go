@@ -5,12 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	_ "modernc.org/sqlite"
 
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -28,21 +26,19 @@ type Store interface {
 	Migrate(ctx context.Context) error
 }
 
-// Writer writes in transactions of its store's kind, its own ones.
-type Writer interface {
-	// Write commits records.
-	Write(ctx context.Context, recs ...outbox.Record) error
-}
-
 // Postrider is the product over one of its stores.
 type Postrider struct {
-	Store  Store
-	Writer Writer
+	Store Store
+	// Enlist commits records in a transaction of the store's kind.
+	Enlist func(ctx context.Context, recs ...outbox.Record) error
 	// Options of the relay. Nil: the defaults.
 	Options *relay.Options
 	// Relays is how many run at once. 0: one.
 	Relays int
-	// Pool is for rows that are written around the store; nil on SQLite.
+	// DB is what a store over database/sql runs on, else nil.
+	DB *sql.DB
+	// Pool is what a store over pgx runs on, and for rows that are written
+	// around the store; nil on SQLite.
 	Pool *pgxpool.Pool
 
 	close  func()
@@ -80,7 +76,7 @@ func SQLStore(ctx context.Context, p Place) (Contestant, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &Postrider{Store: store, Writer: SQLWriter{db, store}, Pool: pool, close: func() { pool.Close(); db.Close() }}, nil
+	return &Postrider{Store: store, Enlist: sqlEnlist(db, store), DB: db, Pool: pool, close: func() { pool.Close(); db.Close() }}, nil
 }
 
 // PGXStore is Postrider over store/pgxstore.
@@ -94,60 +90,27 @@ func PGXStore(ctx context.Context, p Place) (Contestant, error) {
 		pool.Close()
 		return nil, err
 	}
-	return &Postrider{Store: store, Writer: PGXWriter{pool, store}, Pool: pool, close: pool.Close}, nil
+	return &Postrider{Store: store, Enlist: pgxEnlist(pool, store), Pool: pool, close: pool.Close}, nil
 }
 
-// SQLite is Postrider over store/sqlstore and a SQLite file.
-func SQLite(_ context.Context, p Place) (Contestant, error) {
-	db, err := openSQLite(p)
-	if err != nil {
-		return nil, err
+func sqlEnlist(db *sql.DB, store *sqlstore.Store) func(context.Context, ...outbox.Record) error {
+	return func(ctx context.Context, recs ...outbox.Record) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if err := store.Enlist(ctx, tx, recs...); err != nil {
+			return err
+		}
+		return tx.Commit()
 	}
-	store, err := sqlstore.New(db, sqlstore.SQLite, nil)
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
+}
+
+func pgxEnlist(pool *pgxpool.Pool, store *pgxstore.Store) func(context.Context, ...outbox.Record) error {
+	return func(ctx context.Context, recs ...outbox.Record) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return store.Enlist(ctx, tx, recs...) })
 	}
-	return &Postrider{Store: store, Writer: SQLWriter{db, store}, close: func() { db.Close() }}, nil
-}
-
-func openSQLite(p Place) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(p.Dir, "bench.db")+"?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(5000)&_txlock=immediate")
-	if err != nil {
-		return nil, err
-	}
-	db.SetMaxOpenConns(8)
-	db.SetMaxIdleConns(8)
-	return db, nil
-}
-
-// SQLWriter writes through database/sql.
-type SQLWriter struct {
-	DB    *sql.DB
-	Store *sqlstore.Store
-}
-
-// Write implements Writer.
-func (w SQLWriter) Write(ctx context.Context, recs ...outbox.Record) error {
-	tx, err := w.DB.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	if err := w.Store.Enlist(ctx, tx, recs...); err != nil {
-		return err
-	}
-	return tx.Commit()
-}
-
-// PGXWriter writes through pgx.
-type PGXWriter struct {
-	DB    *pgxpool.Pool
-	Store *pgxstore.Store
-}
-
-// Write implements Writer.
-func (w PGXWriter) Write(ctx context.Context, recs ...outbox.Record) error {
-	return pgx.BeginFunc(ctx, w.DB, func(tx pgx.Tx) error { return w.Store.Enlist(ctx, tx, recs...) })
 }
 
 // Prepare implements Contestant.
@@ -161,7 +124,12 @@ func (c *Postrider) Fill(ctx context.Context, l *Load, from, to int) error {
 	if c.Pool != nil {
 		return c.Copy(ctx, Hot, l, from, to)
 	}
-	return inBatches(l, from, to, func(msgs []Message) error { return c.Writer.Write(ctx, records(msgs)...) })
+	return inBatches(l, from, to, func(msgs []Message) error { return c.Write(ctx, msgs) })
+}
+
+// Write implements Writer.
+func (c *Postrider) Write(ctx context.Context, msgs []Message) error {
+	return c.Enlist(ctx, records(msgs)...)
 }
 
 func records(msgs []Message) []outbox.Record {
@@ -223,10 +191,15 @@ func (c *Postrider) Copy(ctx context.Context, table Table, l *Load, from, to int
 	return err
 }
 
-// Pending implements the interface Pending.
-func (c *Postrider) Pending(ctx context.Context) (int, error) {
-	n, err := c.Store.PendingCount(ctx, time.Now())
-	return int(n), err
+// Pending implements the interface Pending. On PostgreSQL it counts the hot rows,
+// those that wait for a retry included.
+func (c *Postrider) Pending(ctx context.Context) (n int, err error) {
+	if c.Pool != nil {
+		err = c.Pool.QueryRow(ctx, `SELECT count(*) FROM postrider_outbox`).Scan(&n)
+		return n, err
+	}
+	count, err := c.Store.PendingCount(ctx, time.Now())
+	return int(count), err
 }
 
 // Deliver implements Contestant.

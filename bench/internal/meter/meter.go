@@ -17,7 +17,7 @@ type Meter struct {
 
 // Reading is the state of all counters at one moment.
 type Reading struct {
-	at             time.Time
+	At             time.Time // when it was taken
 	own, server    time.Duration
 	ownOK, serveOK bool
 	statements     int64
@@ -47,7 +47,7 @@ func (m *Meter) Quiet(ctx context.Context, application string) error {
 
 // Read takes a reading.
 func (m *Meter) Read(ctx context.Context) (Reading, error) {
-	r := Reading{at: time.Now()}
+	var r Reading
 	if m.Conn != nil {
 		err := m.Conn.QueryRow(ctx, `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint,
 			(SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_user_tables)`).Scan(&r.wal, &r.dead)
@@ -58,6 +58,7 @@ func (m *Meter) Read(ctx context.Context) (Reading, error) {
 	}
 	r.server, r.serveOK = m.Server.CPU()
 	r.own, r.ownOK = OwnCPU()
+	r.At = time.Now()
 	return r, nil
 }
 

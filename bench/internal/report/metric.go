@@ -11,8 +11,9 @@ type Metric struct{ Name, Title, Unit string }
 
 // Metrics in the order of tables.
 var Metrics = []Metric{
-	{Rate, "messages", "1/s"},
-	{"transactions", "transactions", "1/s"},
+	{Rate, "rate", "1/s"},
+	{"messages", "messages", "1/s"},
+	{"first", "first message", "ms"},
 	{"p50", "p50", "ms"},
 	{"p99", "p99", "ms"},
 	{"max", "slowest", "ms"},
@@ -27,7 +28,8 @@ var Metrics = []Metric{
 	{"dead_tuples", "dead tuples", "/msg"},
 	{"backlog", "left behind", "rows"},
 	{"peak_mib", "peak memory", "MiB"},
-	{"last_to_first", "last to first", ""},
+	{"end_mib", "memory at the end", "MiB"},
+	{"last_to_first", "end to start", ""},
 }
 
 // Figure writes a number with three significant digits, or whole.
