@@ -70,7 +70,8 @@ func harness(t *testing.T, dsn string) storetest.Harness[pgx.Tx] {
 				Corrupt: func(ctx context.Context, id outbox.ID) error {
 					changed := int64(0)
 					for _, table := range []string{"outbox", "deferred", "dead"} {
-						tag, err := pool.Exec(ctx, fmt.Sprintf(`UPDATE "%s"."postrider_%s" SET headers = '\x09ff'::bytea WHERE id = $1::uuid`, opts.Schema, table), id.String())
+						tag, err := pool.Exec(ctx, fmt.Sprintf(`UPDATE "%s"."postrider_%s" SET headers = '\x09ff'::bytea WHERE id = $1::uuid`, opts.Schema, table),
+							pgx.QueryExecModeSimpleProtocol, id.String())
 						if err != nil {
 							return err
 						}

@@ -10,7 +10,8 @@
 //  4. Docker Compose with compose.test.yaml, where an engine runs
 //
 // With none of them the test is skipped, or fails when POSTRIDER_TEST_REQUIRE
-// (a comma-separated list of postgres, sqlite, nats) names the engine.
+// (a comma-separated list of postgres, sqlite, nats, pgbouncer) names the engine.
+// PgBouncer is always a private one, from its Debian package.
 //
 // Private servers listen on 127.0.0.1 only, do not wait for the disk, and end
 // with the process that started them, however it ends. POSTRIDER_TEST_RECORD

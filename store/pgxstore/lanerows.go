@@ -19,7 +19,7 @@ import (
 
 // QueryLanes implements sqlcore.LaneQuerier.
 func (c *conn) QueryLanes(ctx context.Context, text string, args []any, dst []outbox.LaneRow, reads []int) (n int, err error) {
-	rows, err := c.statements.Query(ctx, text, args...)
+	rows, err := c.statements.Query(ctx, text, c.with(args)...)
 	if err != nil {
 		return 0, err
 	}

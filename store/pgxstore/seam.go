@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,17 +18,69 @@ import (
 
 // The types of this file are pgx as package sqlcore sees it.
 
-type pool struct{ *pgxpool.Pool }
+// pool is a pgxpool and what is known of the road to the server.
+type pool struct {
+	*pgxpool.Pool
+	simple bool // the pool is configured for the simple protocol
+	road   atomic.Int32
+}
 
-func (p pool) Conn(ctx context.Context) (sqlcore.Conn, error) {
+const (
+	unknown int32 = iota
+	direct
+	pooled // by a transaction pooler
+)
+
+func newPool(p *pgxpool.Pool) *pool {
+	return &pool{Pool: p, simple: p.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol}
+}
+
+func (p *pool) Conn(ctx context.Context) (sqlcore.Conn, error) {
 	c, err := p.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &conn{querier: querier{c}, c: c}, nil
+	if p.road.Load() == unknown {
+		through, err := throughPooler(ctx, c.Conn())
+		if err != nil {
+			c.Release()
+			return nil, err
+		}
+		road := direct
+		if through {
+			road = pooled
+		}
+		p.road.Store(road)
+	}
+	return &conn{querier: querier{c, p}, c: c}, nil
 }
 
-func (p pool) Limit() int { return int(p.Stat().MaxConns()) }
+// throughPooler tells whether the process that answers is another than the one
+// that greeted. A pooler greets by itself, with a number of its own making.
+func throughPooler(ctx context.Context, c *pgx.Conn) (bool, error) {
+	res, err := c.PgConn().Exec(ctx, "SELECT pg_backend_pid()").ReadAll()
+	if err != nil {
+		return false, err
+	}
+	if len(res) != 1 || len(res[0].Rows) != 1 {
+		return false, errors.New("pg_backend_pid did not answer with a row")
+	}
+	return string(res[0].Rows[0][0]) != strconv.FormatUint(uint64(c.PgConn().PID()), 10), nil
+}
+
+// Transient implements sqlcore.Pool.
+func (p *pool) Transient(ctx context.Context) (bool, error) {
+	if p.road.Load() == unknown {
+		c, err := p.Conn(ctx)
+		if err != nil {
+			return false, err
+		}
+		c.Release()
+	}
+	return p.road.Load() == pooled, nil
+}
+
+func (p *pool) Limit() int { return int(p.Stat().MaxConns()) }
 
 type conn struct {
 	querier
@@ -53,15 +107,32 @@ type statements interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-type querier struct{ statements }
+// querier is a connection, or a transaction of the user's, which is taken to be
+// of the same pool.
+type querier struct {
+	statements
+	p *pool
+}
+
+// alone tells that statements must not rely on an earlier transaction, whatever
+// the pool's mode is: what was prepared in one is not there in the next.
+func (q querier) alone() bool { return q.p.road.Load() == pooled && !q.p.simple }
+
+// with is the mode, if it is not the connection's own, and the arguments.
+func (q querier) with(args []any) []any {
+	if !q.alone() {
+		return args
+	}
+	return append([]any{pgx.QueryExecModeExec}, args...)
+}
 
 func (q querier) Exec(ctx context.Context, text string, args ...any) (int64, error) {
-	tag, err := q.statements.Exec(ctx, text, args...)
+	tag, err := q.statements.Exec(ctx, text, q.with(args)...)
 	return tag.RowsAffected(), txDone(err)
 }
 
 func (q querier) Query(ctx context.Context, text string, args []any, scan func(sqlcore.Row) error) error {
-	rows, err := q.statements.Query(ctx, text, args...)
+	rows, err := q.statements.Query(ctx, text, q.with(args)...)
 	if err != nil {
 		return txDone(err)
 	}
@@ -74,15 +145,21 @@ func (q querier) Query(ctx context.Context, text string, args []any, scan func(s
 	return txDone(rows.Err())
 }
 
-// Pipeline implements sqlcore.Pipeliner.
+// Pipeline implements sqlcore.Pipeliner. A batch has the connection's mode: where
+// that will not do, in a transaction always, the statements go one by one.
 func (q querier) Pipeline(ctx context.Context, list []sqlcore.Statement) ([]sqlcore.Result, error) {
 	res := make([]sqlcore.Result, len(list))
-	if len(list) == 1 {
-		rows, err := q.statements.Query(ctx, list[0].Text, list[0].Args...)
-		if err == nil {
-			res[0], err = result(rows)
+	if len(list) == 1 || q.alone() {
+		for i, st := range list {
+			rows, err := q.statements.Query(ctx, st.Text, q.with(st.Args)...)
+			if err == nil {
+				res[i], err = result(rows)
+			}
+			if err != nil {
+				return nil, txDone(err)
+			}
 		}
-		return res, txDone(err)
+		return res, nil
 	}
 	var b pgx.Batch
 	for _, st := range list {

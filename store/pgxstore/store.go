@@ -41,7 +41,10 @@ func (o *Options) core() sqlcore.Options {
 // capability of package outbox, is safe for concurrent use, and returns memory
 // that the caller owns. It starts nothing and closes nothing: the pool stays
 // the caller's.
-type Store struct{ core *sqlcore.Store }
+type Store struct {
+	core *sqlcore.Store
+	pool *pool
+}
 
 var (
 	_ outbox.Store            = (*Store)(nil)
@@ -69,7 +72,7 @@ func New(db *pgxpool.Pool, opts *Options) (*Store, error) {
 	if db == nil {
 		return nil, errNoPool
 	}
-	p := pool{db}
+	p := newPool(db)
 	core, err := sqlcore.New(sqlcore.Config{
 		Package: "pgxstore", Dialect: sqlcore.PostgreSQL, Pool: p, Sessions: p, Rows: newTable, Options: opts.core(),
 		MorePool: "raise MaxConns of the pool, pool_max_conns in its URL",
@@ -77,7 +80,7 @@ func New(db *pgxpool.Pool, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{core}, nil
+	return &Store{core, p}, nil
 }
 
 var errNoPool = fmt.Errorf("%w: the *pgxpool.Pool is nil: open it first", outbox.ErrInvalidArgument)
@@ -99,7 +102,7 @@ func Script(opts *Options) (string, error) { return sqlcore.Script(sqlcore.Postg
 func (s *Store) Enlist(ctx context.Context, tx pgx.Tx, recs ...outbox.Record) error {
 	err := sqlcore.CheckTx(tx)
 	if err == nil {
-		err = s.core.Enlist(ctx, querier{tx}, recs)
+		err = s.core.Enlist(ctx, querier{tx, s.pool}, recs)
 	}
 	return wrap("enlist", err)
 }
@@ -142,7 +145,7 @@ func (s *Store) Queue(ctx context.Context, b *pgx.Batch, recs ...outbox.Record) 
 // end tx with a serialization failure instead.
 func (s *Store) Reserve(ctx context.Context, tx pgx.Tx, r inbox.Record) (ok bool, err error) {
 	if err = sqlcore.CheckTx(tx); err == nil {
-		ok, err = s.core.Reserve(ctx, querier{tx}, r)
+		ok, err = s.core.Reserve(ctx, querier{tx, s.pool}, r)
 	}
 	return ok, wrap("reserve", err)
 }
@@ -150,7 +153,7 @@ func (s *Store) Reserve(ctx context.Context, tx pgx.Tx, r inbox.Record) (ok bool
 // Processed implements inbox.Store.
 func (s *Store) Processed(ctx context.Context, tx pgx.Tx, consumer, messageID string, now time.Time) (ok bool, err error) {
 	if err = sqlcore.CheckTx(tx); err == nil {
-		ok, err = s.core.Processed(ctx, querier{tx}, consumer, messageID, now)
+		ok, err = s.core.Processed(ctx, querier{tx, s.pool}, consumer, messageID, now)
 	}
 	return ok, wrap("look up inbox", err)
 }
@@ -159,7 +162,7 @@ func (s *Store) Processed(ctx context.Context, tx pgx.Tx, consumer, messageID st
 func (s *Store) Mark(ctx context.Context, tx pgx.Tx, r inbox.Record) error {
 	err := sqlcore.CheckTx(tx)
 	if err == nil {
-		err = s.core.Mark(ctx, querier{tx}, r)
+		err = s.core.Mark(ctx, querier{tx, s.pool}, r)
 	}
 	return wrap("mark inbox", err)
 }

@@ -25,6 +25,10 @@ func (p pool) Conn(ctx context.Context) (sqlcore.Conn, error) {
 
 func (p pool) Limit() int { return p.Stats().MaxOpenConnections }
 
+// Transient is false: database/sql does not tell, and package sqlstore says that
+// a relay wants another connection.
+func (p pool) Transient(context.Context) (bool, error) { return false, nil }
+
 type conn struct {
 	querier
 	c *sql.Conn

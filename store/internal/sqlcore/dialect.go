@@ -89,6 +89,7 @@ type texts struct {
 	// Schema.
 	HasMeta   string
 	HasSchema string // name; "" where there are no schemas
+	Where     string // the tables' schema; "" where nobody is woken
 	Lock      string // number; "" where beginning the transaction locks
 	Meta      string
 	Routes    string

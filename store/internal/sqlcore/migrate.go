@@ -98,6 +98,20 @@ func (s *Store) lockNumber() int64 {
 	return int64(h.Sum64())
 }
 
+// Where finds the schema that the tables are in, and their prefix.
+func (s *Store) Where(ctx context.Context, q Querier) (schema, prefix string, err error) {
+	err = queryRow(ctx, q, s.q.Where, nil, &schema)
+	if err == errNoRow {
+		err = s.noTables()
+	}
+	return schema, s.names.Plain(""), err
+}
+
+// noTables is the error of missing tables.
+func (s *Store) noTables() error {
+	return fmt.Errorf("%w: there are no tables (%s): run `postrider migrate` or Store.Migrate", outbox.ErrSchema, s.place())
+}
+
 // meta is what the tables say of themselves; version 0 means that there are
 // none.
 type meta struct {
@@ -155,7 +169,7 @@ func (s *Store) Check(ctx context.Context) error {
 		}
 		switch {
 		case m.version == 0:
-			return fmt.Errorf("%w: there are no tables (%s): run `postrider migrate` or Store.Migrate", outbox.ErrSchema, s.place())
+			return s.noTables()
 		case m.version < schema.Version:
 			return fmt.Errorf("%w: the tables (%s) have version %d, this program needs %d: run `postrider migrate` or Store.Migrate", outbox.ErrSchema, s.place(), m.version, schema.Version)
 		}

@@ -58,6 +58,7 @@ var postgresDialect = Dialect{
 	texts: texts{
 		HasMeta:   `SELECT count(*) FROM pg_catalog.pg_class WHERE oid = to_regclass({'meta})`,
 		HasSchema: `SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1::text`,
+		Where:     `SELECT n.nspname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass({'outbox})`,
 		Lock:      `SELECT pg_advisory_xact_lock($1::bigint)`,
 		Meta:      `SELECT name, value FROM {meta}`,
 		Routes:    `SELECT name, first_lane, ordered_lanes, unordered_lanes FROM {routes} ORDER BY first_lane`,

@@ -39,6 +39,9 @@ type Pool interface {
 	Conn(ctx context.Context) (Conn, error)
 	// Limit is how many it lends at once; 0 is no limit.
 	Limit() int
+	// Transient tells that a connection is another one in each transaction, so
+	// that its settings are lost: a transaction pooler stands before the server.
+	Transient(ctx context.Context) (bool, error)
 }
 
 // LaneQuerier is a Querier that decodes lane rows itself.

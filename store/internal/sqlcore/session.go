@@ -14,7 +14,9 @@ import (
 // back to the pool: closing such a session closes the connection.
 //
 // A pool whose limit leaves no connection for anybody else is
-// outbox.ErrInvalidArgument with the limit that is needed.
+// outbox.ErrInvalidArgument with the limit that is needed. Over a transaction
+// pooler a session pins nothing: each call is a transaction with the settings in
+// it.
 func (s *Store) LaneSession(ctx context.Context, purpose string) (outbox.LaneSession, error) {
 	open := int(s.sessions.Add(1))
 	ses, err := s.openSession(ctx, purpose, open)
@@ -26,6 +28,13 @@ func (s *Store) LaneSession(ctx context.Context, purpose string) (outbox.LaneSes
 }
 
 func (s *Store) openSession(ctx context.Context, purpose string, open int) (*session, error) {
+	transient, err := s.Sessions.Transient(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if transient {
+		return &session{handle: handle{s: s}}, nil
+	}
 	need := open
 	if s.shared {
 		need++ // producers and operators use the pool as well
@@ -46,7 +55,7 @@ func (s *Store) openSession(ctx context.Context, purpose string, open int) (*ses
 	return &session{handle: handle{s: s, pin: c}, undo: undo}, nil
 }
 
-// session is lane statements on one pinned connection.
+// session is lane statements on one pinned connection, or on none.
 type session struct {
 	handle
 	undo func(context.Context) error
@@ -58,6 +67,9 @@ type session struct {
 func (c *session) Close() (err error) {
 	c.once.Do(func() {
 		defer c.s.sessions.Add(-1)
+		if c.pin == nil {
+			return
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if c.undo == nil || c.undo(ctx) != nil {
