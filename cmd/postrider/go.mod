@@ -35,6 +35,7 @@ require (
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/postrider/postrider/store/pgxstore v0.0.0
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	go.yaml.in/yaml/v3 v3.0.3 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
@@ -51,3 +52,5 @@ replace (
 	github.com/postrider/postrider => ../..
 	github.com/postrider/postrider/transport/natstransport => ../../transport/natstransport
 )
+
+replace github.com/postrider/postrider/store/pgxstore => ../../store/pgxstore

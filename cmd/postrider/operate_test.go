@@ -79,9 +79,13 @@ func (b *box) enlist(name, key string, change func(*outbox.Record)) {
 	}
 	b.ids[name] = rec.ID
 	ctx := b.t.Context()
+	store, err := b.st.OverSQL()
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	tx, err := b.st.DB.BeginTx(ctx, nil)
 	if err == nil {
-		if err = b.st.Enlist(ctx, tx, rec); err == nil {
+		if err = store.Enlist(ctx, tx, rec); err == nil {
 			err = tx.Commit()
 		} else {
 			tx.Rollback()

@@ -95,6 +95,7 @@ func (*runCmd) Run(p *program) error {
 		case <-ctx.Done():
 		}
 	}()
+	defer st.Listen(ctx, r.Wake, func(err error) { log.Warn("commits are found by polling alone", "error", err) })()
 	err = r.Run(ctx)
 	if p.ctx.Err() == nil && broker.Conn.IsClosed() {
 		err = errors.Join(fmt.Errorf("the connection to NATS at %s has ended for good, start again", broker.Name), broker.Conn.LastError(), err)

@@ -23,7 +23,7 @@ import (
 // settings of another's session.
 func TestThroughPgBouncer(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			through, _ := testenv.PgBouncer(t)

@@ -4,17 +4,25 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // driver pgx
-	_ "modernc.org/sqlite"             // driver sqlite
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite" // driver sqlite
 
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/pgxstore"
 	"github.com/postrider/postrider/store/sqlstore"
 )
 
 // connectTimeout is how long a database or broker may take to answer first.
 const connectTimeout = 10 * time.Second
+
+// minConns is enough for a relay, which keeps four connections, and for what
+// goes on beside it.
+const minConns = 8
 
 // StoreOptions say which tables of the database are meant. nil and the zero
 // value mean the store's defaults.
@@ -25,13 +33,38 @@ type StoreOptions struct {
 	// Create makes an SQLite file that does not exist. Without it a wrong path
 	// is an error.
 	Create bool
+	// Conns is how many connections there may be. Defaults to what a relay and
+	// some commands need, on PostgreSQL unless the URL has pool_max_conns.
+	Conns int
+}
+
+// Backend is what the program does with an outbox, its relay included.
+type Backend interface {
+	outbox.Store
+	outbox.LaneStore
+	outbox.LaneSessioner
+	outbox.Concurrent
+	outbox.Releaser
+	outbox.ServerClock
+	outbox.Router
+	outbox.AgeStore
+	outbox.DeadLetters
+	outbox.Parker
+	outbox.Confirmer
+	outbox.LaneParker
+	outbox.Inspector
+	Migrate(ctx context.Context) error
+	Check(ctx context.Context) error
 }
 
 // Store is an open store and its database.
 type Store struct {
-	*sqlstore.Store
+	Backend
 	DB       *sql.DB
+	PGX      *pgxstore.Store // the Backend on PostgreSQL, else nil
+	Pool     *pgxpool.Pool   // on PostgreSQL, what DB takes its connections from
 	Database Database
+	options  sqlstore.Options
 }
 
 // OpenStore opens the store behind a database URL (see [ParseDatabase]) and
@@ -50,22 +83,15 @@ func OpenStore(ctx context.Context, url string, opts *StoreOptions) (*Store, err
 			return nil, err
 		}
 	}
-	db, err := sql.Open(d.Driver, d.DSN)
-	if err != nil {
+	s := &Store{Database: d, options: sqlstore.Options{Schema: opts.Schema, Prefix: opts.Prefix, Routes: opts.Routes}}
+	if err := s.open(ctx, opts); err != nil {
+		s.Close()
 		return nil, scrub(fmt.Errorf("open %s: %w", d.Name, err), d.secret)
-	}
-	// A relay's loops keep connections of their own.
-	db.SetMaxIdleConns(8)
-	s := &Store{DB: db, Database: d}
-	s.Store, err = sqlstore.New(db, Dialect(d.Engine), &sqlstore.Options{Schema: opts.Schema, Prefix: opts.Prefix, Routes: opts.Routes})
-	if err != nil {
-		db.Close()
-		return nil, err
 	}
 	ping, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	if err := db.PingContext(ping); err != nil {
-		db.Close()
+	if err := s.DB.PingContext(ping); err != nil {
+		s.Close()
 		if d.Engine == SQLite {
 			return nil, fmt.Errorf("cannot open %s: %w: check that it is an SQLite file, and that this user can write it and its directory, which must exist and have room", d.Name, err)
 		}
@@ -74,8 +100,79 @@ func OpenStore(ctx context.Context, url string, opts *StoreOptions) (*Store, err
 	return s, nil
 }
 
+func (s *Store) open(ctx context.Context, opts *StoreOptions) (err error) {
+	if s.Database.Engine == Postgres {
+		return s.openPool(ctx, opts)
+	}
+	if s.DB, err = sql.Open(s.Database.Driver, s.Database.DSN); err != nil {
+		return err
+	}
+	// A relay's loops keep connections of their own.
+	s.DB.SetMaxOpenConns(opts.Conns)
+	s.DB.SetMaxIdleConns(max(opts.Conns, minConns))
+	s.Backend, err = s.OverSQL()
+	return err
+}
+
+// OverSQL returns a store over DB, for transactions of database/sql.
+func (s *Store) OverSQL() (*sqlstore.Store, error) {
+	if st, ok := s.Backend.(*sqlstore.Store); ok {
+		return st, nil
+	}
+	return sqlstore.New(s.DB, Dialect(s.Database.Engine), &s.options)
+}
+
+func (s *Store) openPool(ctx context.Context, opts *StoreOptions) error {
+	cfg, err := pgxpool.ParseConfig(s.Database.DSN)
+	if err != nil {
+		return err
+	}
+	switch {
+	case opts.Conns > 0:
+		cfg.MaxConns = int32(opts.Conns)
+	case !strings.Contains(s.Database.DSN, "pool_max_conns="):
+		cfg.MaxConns = max(cfg.MaxConns, minConns)
+	}
+	if s.Pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		return err
+	}
+	s.DB = stdlib.OpenDBFromPool(s.Pool)
+	s.PGX, err = pgxstore.New(s.Pool, &pgxstore.Options{Schema: opts.Schema, Prefix: opts.Prefix, Routes: opts.Routes})
+	s.Backend = s.PGX
+	return err
+}
+
+// Listen has wake called after commits of other processes, where the database can
+// tell, until ctx ends or the returned function is called, which waits for that.
+// say is called with what goes wrong.
+func (s *Store) Listen(ctx context.Context, wake func(), say func(error)) (stop func()) {
+	if s.PGX == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.PGX.Listen(ctx, wake, &pgxstore.ListenOptions{Trouble: func(err error) { say(scrub(err, s.Database.secret)) }}); err != nil {
+			say(err)
+		}
+	})
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
 // Close closes the database.
-func (s *Store) Close() error { return s.DB.Close() }
+func (s *Store) Close() error {
+	var err error
+	if s.DB != nil {
+		err = s.DB.Close()
+	}
+	if s.Pool != nil {
+		s.Pool.Close()
+	}
+	return err
+}
 
 // Dialect is the store's dialect of an engine; nil when there is none.
 func Dialect(engine string) *sqlstore.Dialect {

@@ -46,7 +46,11 @@ func openConsumer(ctx context.Context, e engine, b *broker) (c *consumer, err er
 	if err := c.db.Migrate(ctx); err != nil {
 		return c, fmt.Errorf("create the inbox in %s: %w", e, err)
 	}
-	if c.inbox, err = inbox.New[sqlstore.Tx](c.db, nil); err != nil {
+	store, err := c.db.OverSQL()
+	if err != nil {
+		return c, err
+	}
+	if c.inbox, err = inbox.New[sqlstore.Tx](store, nil); err != nil {
 		return c, err
 	}
 	// No key: an order applied twice must show as two rows.

@@ -27,15 +27,9 @@ func sqliteFile(path string) engine {
 }
 
 // open opens a pool of at most conns connections, and the store over it; 0 is
-// no limit.
+// what a relay needs.
 func (e engine) open(ctx context.Context, conns int) (*app.Store, error) {
-	s, err := app.OpenStore(ctx, e.URL, &app.StoreOptions{Schema: e.Schema, Create: true})
-	if err != nil {
-		return nil, err
-	}
-	s.DB.SetMaxOpenConns(conns)
-	s.DB.SetMaxIdleConns(max(conns, 8))
-	return s, nil
+	return app.OpenStore(ctx, e.URL, &app.StoreOptions{Schema: e.Schema, Create: true, Conns: conns})
 }
 
 // text completes a statement: {name} becomes the table's full name, ? the

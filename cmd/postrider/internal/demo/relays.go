@@ -72,6 +72,8 @@ func runRelay(ctx context.Context, spec relaySpec, log io.Writer, wake func(func
 	}
 	if wake != nil {
 		wake(r.Wake)
+	} else { // the producers are another process
+		defer store.Listen(ctx, r.Wake, func(err error) { say("%v", err) })()
 	}
 	return r.Run(ctx)
 }

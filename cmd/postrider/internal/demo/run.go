@@ -263,6 +263,9 @@ func (d *demo) startFleet(ctx context.Context) error {
 			return err
 		}
 		d.fleet = c
+		if d.shop.db.PGX != nil {
+			d.shop.wake = d.notify()
+		}
 		return nil
 	}
 	l, err := startLocal(ctx, specs, d.log)
@@ -271,6 +274,20 @@ func (d *demo) startFleet(ctx context.Context) error {
 	}
 	d.fleet, d.shop.wake = l, l.wake
 	return nil
+}
+
+// notify starts what tells the relays of other processes of commits.
+func (d *demo) notify() (committed func()) {
+	n := d.shop.db.PGX.Notifier()
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { n.Run(ctx, func(err error) { fmt.Fprintln(d.log, err) }) })
+	d.onEnd(func(context.Context) error {
+		stop()
+		wg.Wait()
+		return nil
+	})
+	return n.Committed
 }
 
 // produce places the orders; with Crash relays are killed meanwhile, and it

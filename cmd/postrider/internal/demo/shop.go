@@ -16,7 +16,6 @@ import (
 
 	"github.com/postrider/postrider/cmd/postrider/internal/app"
 	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/store/sqlstore"
 )
 
 // placed is the order as the shop tells it to the world.
@@ -40,7 +39,7 @@ type shop struct {
 	opts    Options
 	db      *app.Store // the producers' transactions
 	read    *app.Store // everything that only looks
-	outbox  *outbox.Outbox[sqlstore.Tx]
+	begin   func(context.Context) (orderTx, error)
 	subject string
 	wake    func() // after a commit
 
@@ -74,12 +73,7 @@ func openShop(ctx context.Context, e engine, opts Options, subject string) (s *s
 	if err := s.db.Migrate(ctx); err != nil {
 		return s, fmt.Errorf("create the outbox in %s: %w", e, err)
 	}
-	types, err := orderTypes()
-	if err != nil {
-		return s, err
-	}
-	s.outbox, err = outbox.New[sqlstore.Tx](s.db, &outbox.Options{Types: types, Transport: route, Source: "/postrider/demo/shop"})
-	if err != nil {
+	if s.begin, err = orders(s.db); err != nil {
 		return s, err
 	}
 	err = e.tables(ctx, s.db.DB,
@@ -261,24 +255,24 @@ func (s *shop) place(ctx context.Context, ticket int64) (Entry, error) {
 }
 
 func (s *shop) transaction(ctx context.Context, p plan, id outbox.ID, e *Entry) error {
-	tx, err := s.db.DB.BeginTx(ctx, nil)
+	tx, err := s.begin(ctx)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback()
+	defer tx.rollback()
 	// The customer's row is locked first: from here on the numbers, the
 	// messages and the commits of one customer are in one order.
 	order := placed{Customer: p.customer, Cents: p.cents}
-	err = tx.QueryRowContext(ctx, s.text(`UPDATE {customers} SET orders = orders + 1 WHERE id = ? RETURNING orders`), p.customer).Scan(&order.Number)
+	err = tx.number(ctx, s.text(`UPDATE {customers} SET orders = orders + 1 WHERE id = ? RETURNING orders`), p.customer, &order.Number)
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, s.text(`INSERT INTO {orders} VALUES (?, ?, ?, ?)`), e.Message, order.Customer, order.Number, order.Cents)
+	err = tx.exec(ctx, s.text(`INSERT INTO {orders} VALUES (?, ?, ?, ?)`), e.Message, order.Customer, order.Number, order.Cents)
 	if err != nil {
 		return err
 	}
 	key := fmt.Appendf(nil, "customer-%d", order.Customer)
-	_, err = s.outbox.Publish(ctx, tx, outbox.Publication{
+	err = tx.publish(ctx, outbox.Publication{
 		ID:      id,
 		Value:   order,
 		Message: outbox.Message{Destination: fmt.Sprintf("%s.%d", s.subject, order.Customer), Key: key},
@@ -288,13 +282,13 @@ func (s *shop) transaction(ctx context.Context, p plan, id outbox.ID, e *Entry) 
 	}
 	pause(ctx, p.open)
 	if p.rollback {
-		if err := tx.Rollback(); err != nil {
+		if err := tx.rollback(); err != nil {
 			return err
 		}
 		return errRollback
 	}
 	e.Committing = time.Now()
-	err = tx.Commit()
+	err = tx.commit(ctx)
 	e.Committed = time.Now()
 	return err
 }
