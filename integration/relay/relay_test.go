@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/integration/stores"
 	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -29,9 +30,11 @@ type engine struct {
 	late    bool // transactions can commit out of the order of their positions
 }
 
-var postgres = engine{"postgres", "pgx", testenv.Postgres, sqlstore.PostgreSQL, true}
-
-var engines = []engine{postgres, {"sqlite", "sqlite", testenv.SQLite, sqlstore.SQLite, false}}
+var engines = []engine{
+	{"postgres", "pgx", testenv.Postgres, sqlstore.PostgreSQL, true},
+	{"pgxstore", stores.Native, testenv.Postgres, sqlstore.PostgreSQL, true},
+	{"sqlite", "sqlite", testenv.SQLite, sqlstore.SQLite, false},
+}
 
 func onEngines(t *testing.T, run func(t *testing.T, g *rig)) {
 	for _, e := range engines {
@@ -42,13 +45,26 @@ func onEngines(t *testing.T, run func(t *testing.T, g *rig)) {
 	}
 }
 
+// onServers runs where several connections can write at once.
+func onServers(t *testing.T, run func(t *testing.T, e engine)) {
+	t.Parallel()
+	for _, e := range engines {
+		if e.late {
+			t.Run(e.name, func(t *testing.T) {
+				t.Parallel()
+				run(t, e)
+			})
+		}
+	}
+}
+
 // rig is a store on a real engine and a recorder.
 type rig struct {
 	t      *testing.T
 	e      engine
 	writer *sql.DB
 	db     *sql.DB
-	store  *sqlstore.Store
+	store  stores.Store
 	rec    *transporttest.Recorder
 }
 
@@ -56,12 +72,8 @@ func newRig(t *testing.T, e engine, routes []outbox.Route, rec *transporttest.Op
 	t.Helper()
 	dsn := e.dsn(t)
 	open := func(conns int) *sql.DB {
-		db, err := sql.Open(e.driver, dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		db := stores.Open(t, e.driver, dsn)
 		db.SetMaxOpenConns(conns)
-		t.Cleanup(func() { db.Close() })
 		return db
 	}
 	g := &rig{t: t, e: e, db: open(20), rec: transporttest.NewRecorder(rec)}
@@ -70,7 +82,7 @@ func newRig(t *testing.T, e engine, routes []outbox.Route, rec *transporttest.Op
 		g.writer = open(1) // one writer: the producers queue in the process, not in the file
 	}
 	var err error
-	if g.store, err = sqlstore.New(g.db, e.dialect, &sqlstore.Options{Routes: routes}); err != nil {
+	if g.store, err = stores.New(g.db, e.dialect, &sqlstore.Options{Routes: routes}); err != nil {
 		t.Fatal(err)
 	}
 	if err := g.store.Migrate(t.Context()); err != nil {
@@ -104,12 +116,12 @@ func (g *rig) publish(key string) (end func(commit bool) error) {
 func (g *rig) publishAt(key string, skew time.Duration) (end func(commit bool) error) {
 	g.t.Helper()
 	ctx := context.Background()
-	tx, err := g.writer.BeginTx(ctx, nil)
+	tx, err := stores.Begin(ctx, g.writer)
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	var n int
-	if err := tx.QueryRowContext(ctx, `INSERT INTO counters (k, n) VALUES ($1, 1) ON CONFLICT (k) DO UPDATE SET n = counters.n + 1 RETURNING n`, key).Scan(&n); err != nil {
+	if err := tx.QueryRow(ctx, `INSERT INTO counters (k, n) VALUES ($1, 1) ON CONFLICT (k) DO UPDATE SET n = counters.n + 1 RETURNING n`, key).Scan(&n); err != nil {
 		g.t.Fatal(err)
 	}
 	rec := g.record(key, fmt.Sprintf("%s/%d", key, n))
@@ -120,7 +132,7 @@ func (g *rig) publishAt(key string, skew time.Duration) (end func(commit bool) e
 			rec.ID[i] = byte(ms >> (40 - 8*i))
 		}
 	}
-	if err := g.store.Enlist(ctx, tx, rec); err != nil {
+	if err := tx.Enlist(ctx, g.store, rec); err != nil {
 		g.t.Fatal(err)
 	}
 	return func(commit bool) error {
@@ -184,9 +196,10 @@ func (g *rig) inOrder() {
 // cursor inverts a key: T1 (key K) draws 1; T3 (another key, same lane) draws 2,
 // commits and is read; T1 commits; T2 (K, which waited for the lock) draws 3 and
 // commits. A read above the cursor returns 3 without 1.
-func TestLateCommitBelowCursor(t *testing.T) {
-	t.Parallel()
-	g := newRig(t, postgres, []outbox.Route{{Name: "default", Ordered: 1, Unordered: 1}}, nil)
+func TestLateCommitBelowCursor(t *testing.T) { onServers(t, lateCommitBelowCursor) }
+
+func lateCommitBelowCursor(t *testing.T, e engine) {
+	g := newRig(t, e, []outbox.Route{{Name: "default", Ordered: 1, Unordered: 1}}, nil)
 	r, stop := g.start(nil)
 	const rounds = 40
 	for i := range rounds {
@@ -268,9 +281,10 @@ func TestLoad(t *testing.T) {
 }
 
 // TestConnectionsCut kills the relay's connections while messages flow.
-func TestConnectionsCut(t *testing.T) {
-	t.Parallel()
-	g := newRig(t, postgres, nil, &transporttest.Options{Latency: time.Millisecond})
+func TestConnectionsCut(t *testing.T) { onServers(t, connectionsCut) }
+
+func connectionsCut(t *testing.T, e engine) {
+	g := newRig(t, e, nil, &transporttest.Options{Latency: time.Millisecond})
 	var mu sync.Mutex
 	var states []string
 	_, stop := g.start(&relay.Options{TTL: 2 * time.Second, Hooks: relay.Hooks{Store: func(err error) {
@@ -339,9 +353,9 @@ func TestSchedule(t *testing.T) {
 		due := time.Now().Add(1500 * time.Millisecond)
 		r := g.record("k", "late")
 		r.Message.DeliverAt = due
-		tx, err := g.writer.BeginTx(t.Context(), nil)
+		tx, err := stores.Begin(t.Context(), g.writer)
 		g.must(err)
-		g.must(g.store.Enlist(t.Context(), tx, r, g.record("k", "now")))
+		g.must(tx.Enlist(t.Context(), g.store, r, g.record("k", "now")))
 		g.must(tx.Commit())
 		_, stop := g.start(nil)
 		g.waitAccepted(1)

@@ -81,14 +81,17 @@ func (c *countedConn) CheckNamedValue(v *driver.NamedValue) error {
 // TestStatementBudget: enqueueing, reading and settling cost statements by the
 // call and not by the message.
 func TestStatementBudget(t *testing.T) {
-	onEngines(t, func(t *testing.T, e engine) {
+	onSQL(t, func(t *testing.T, e engine) {
 		dsn := e.dsn(t)
 		probe := must(sql.Open(e.driver, dsn))
 		c := &counter{base: probe.Driver(), dsn: dsn}
 		probe.Close()
 		db := sql.OpenDB(c)
 		defer db.Close()
-		s := e.store(t, db, nil)
+		s, err := sqlstore.New(db, e.dialect, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		ctx := t.Context()
 		if err := s.Migrate(ctx); err != nil {
 			t.Fatal(err)

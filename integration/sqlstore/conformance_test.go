@@ -28,7 +28,10 @@ func harness(t *testing.T, e engine) storetest.Harness[sqlstore.Tx] {
 				opts.Schema = testenv.Name("conf_")
 			}
 			db := e.open(tb, dsn)
-			s := e.store(tb, db, opts)
+			s, err := sqlstore.New(db, e.dialect, opts)
+			if err != nil {
+				tb.Fatal(err)
+			}
 			if err := s.Migrate(tb.Context()); err != nil {
 				tb.Fatalf("Migrate: %v", err)
 			}
@@ -71,11 +74,11 @@ func harness(t *testing.T, e engine) storetest.Harness[sqlstore.Tx] {
 }
 
 func TestConformance(t *testing.T) {
-	onEngines(t, func(t *testing.T, e engine) { storetest.Run(t, harness(t, e)) })
+	onSQL(t, func(t *testing.T, e engine) { storetest.Run(t, harness(t, e)) })
 }
 
 func TestModel(t *testing.T) {
-	onEngines(t, func(t *testing.T, e engine) {
+	onSQL(t, func(t *testing.T, e engine) {
 		storetest.Model(t, harness(t, e), &storetest.ModelOptions{Rounds: 6, Ops: 250})
 	})
 }

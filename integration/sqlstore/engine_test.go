@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/integration/stores"
 	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/sqlstore"
@@ -26,6 +27,7 @@ type engine struct {
 	single   bool // one writer at a time
 }
 
+// engines are the databases of sqlstore, and PostgreSQL with pgxstore.
 var engines = []engine{
 	{
 		name: "postgres", dialect: sqlstore.PostgreSQL, driver: "pgx", dsn: testenv.Postgres,
@@ -34,6 +36,10 @@ var engines = []engine{
 	{
 		name: "sqlite", dialect: sqlstore.SQLite, driver: "sqlite", dsn: testenv.SQLite, single: true,
 		timeZone: func(dsn, _ string) string { return dsn },
+	},
+	{
+		name: "pgxstore", dialect: sqlstore.PostgreSQL, driver: stores.Native, dsn: testenv.Postgres,
+		timeZone: func(dsn, zone string) string { return withParam(dsn, "timezone", zone) },
 	},
 }
 
@@ -47,7 +53,17 @@ func withParam(dsn, name, value string) string {
 }
 
 // onEngines runs fn once per engine, in parallel.
-func onEngines(t *testing.T, fn func(t *testing.T, e engine)) {
+func onEngines(t *testing.T, fn func(t *testing.T, e engine)) { on(t, engines, fn) }
+
+// onSQL runs it on those of database/sql.
+func onSQL(t *testing.T, fn func(t *testing.T, e engine)) { on(t, engines[:2], fn) }
+
+// onServers runs it where several connections can write at once.
+func onServers(t *testing.T, fn func(t *testing.T, e engine)) {
+	on(t, []engine{engines[0], engines[2]}, fn)
+}
+
+func on(t *testing.T, engines []engine, fn func(t *testing.T, e engine)) {
 	t.Parallel()
 	for _, e := range engines {
 		t.Run(e.name, func(t *testing.T) {
@@ -60,13 +76,23 @@ func onEngines(t *testing.T, fn func(t *testing.T, e engine)) {
 // open opens a pool that is closed with the test.
 func (e engine) open(tb testing.TB, dsn string) *sql.DB {
 	tb.Helper()
-	db, err := sql.Open(e.driver, dsn)
-	if err != nil {
-		tb.Fatalf("open: %v", err)
-	}
 	// Many tests run at once on a server with a hundred connections.
+	if e.driver == stores.Native && must(url.Parse(dsn)).Query().Get("pool_max_conns") == "" {
+		dsn = withParam(dsn, "pool_max_conns", "8")
+	}
+	db := stores.Open(tb, e.driver, dsn)
 	db.SetMaxOpenConns(8)
-	tb.Cleanup(func() { db.Close() })
+	return db
+}
+
+// openOne opens a pool of one connection.
+func (e engine) openOne(tb testing.TB, dsn string) *sql.DB {
+	tb.Helper()
+	if e.driver == stores.Native {
+		dsn = withParam(dsn, "pool_max_conns", "1")
+	}
+	db := e.open(tb, dsn)
+	db.SetMaxOpenConns(1)
 	return db
 }
 
@@ -77,9 +103,9 @@ func (e engine) database(tb testing.TB) (*sql.DB, string) {
 	return e.open(tb, dsn), dsn
 }
 
-func (e engine) store(tb testing.TB, db *sql.DB, opts *sqlstore.Options) *sqlstore.Store {
+func (e engine) store(tb testing.TB, db *sql.DB, opts *sqlstore.Options) stores.Store {
 	tb.Helper()
-	s, err := sqlstore.New(db, e.dialect, opts)
+	s, err := stores.New(db, e.dialect, opts)
 	if err != nil {
 		tb.Fatalf("New: %v", err)
 	}
@@ -87,7 +113,7 @@ func (e engine) store(tb testing.TB, db *sql.DB, opts *sqlstore.Options) *sqlsto
 }
 
 // migrated is a store over new, empty tables.
-func (e engine) migrated(tb testing.TB, opts *sqlstore.Options) (*sqlstore.Store, *sql.DB, string) {
+func (e engine) migrated(tb testing.TB, opts *sqlstore.Options) (stores.Store, *sql.DB, string) {
 	tb.Helper()
 	db, dsn := e.database(tb)
 	s := e.store(tb, db, opts)
@@ -98,23 +124,15 @@ func (e engine) migrated(tb testing.TB, opts *sqlstore.Options) (*sqlstore.Store
 }
 
 // enlist commits the records in a transaction of their own.
-func enlist(tb testing.TB, s *sqlstore.Store, db *sql.DB, recs ...outbox.Record) {
+func enlist(tb testing.TB, s stores.Store, db *sql.DB, recs ...outbox.Record) {
 	tb.Helper()
 	if err := tryEnlist(tb.Context(), s, db, recs...); err != nil {
 		tb.Fatalf("enlist %d records: %v", len(recs), err)
 	}
 }
 
-func tryEnlist(ctx context.Context, s *sqlstore.Store, db *sql.DB, recs ...outbox.Record) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	if err := s.Enlist(ctx, tx, recs...); err != nil {
-		return err
-	}
-	return tx.Commit()
+func tryEnlist(ctx context.Context, s stores.Store, db *sql.DB, recs ...outbox.Record) error {
+	return stores.Enlist(ctx, db, s, recs...)
 }
 
 // exec runs a statement that must succeed.

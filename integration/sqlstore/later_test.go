@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/integration/stores"
 	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/store/sqlstore"
 )
 
 // lettersOf gives a store n dead letters of the key "k" and returns the rows
 // that lie behind them, and who holds the lane.
-func lettersOf(tb testing.TB, s *sqlstore.Store, db *sql.DB, n, behind int) (outbox.LaneLease, []outbox.LaneRow) {
+func lettersOf(tb testing.TB, s stores.Store, db *sql.DB, n, behind int) (outbox.LaneLease, []outbox.LaneRow) {
 	tb.Helper()
 	recs := make([]outbox.Record, n+behind)
 	for i := range recs {
@@ -100,7 +100,7 @@ func TestLaterMessagesSettledAtOnce(t *testing.T) {
 // TestLaterMessagesBudget: who does not ask pays nothing, who asks two
 // statements for the rows and the letters, in a transaction.
 func TestLaterMessagesBudget(t *testing.T) {
-	onEngines(t, func(t *testing.T, e engine) {
+	onSQL(t, func(t *testing.T, e engine) {
 		dsn := e.dsn(t)
 		probe := must(sql.Open(e.driver, dsn))
 		c := &counter{base: probe.Driver(), dsn: dsn}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/integration/stores"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/sqlstore"
 )
@@ -191,12 +192,12 @@ func TestDuplicateLeavesNoRow(t *testing.T) {
 		pending.Transport = "mail"
 		earlier := record("same transaction")
 		enlist(t, s, db, pending)
-		tx, err := db.BeginTx(t.Context(), nil)
+		tx, err := stores.Begin(t.Context(), db)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer tx.Rollback()
-		if err := s.Enlist(t.Context(), tx, earlier); err != nil {
+		if err := tx.Enlist(t.Context(), s, earlier); err != nil {
 			t.Fatal(err)
 		}
 		var recs []outbox.Record
@@ -209,13 +210,13 @@ func TestDuplicateLeavesNoRow(t *testing.T) {
 		}
 		again := pending
 		again.Message.Key = []byte("another lane")
-		err = s.Enlist(t.Context(), tx, append(recs, again)...)
+		err = tx.Enlist(t.Context(), s, append(recs, again)...)
 		if !errors.Is(err, outbox.ErrDuplicateID) || !strings.Contains(err.Error(), pending.ID.String()) {
 			t.Fatalf("got %v, want outbox.ErrDuplicateID naming %s", err, pending.ID)
 		}
 		// In another route the id is another message.
 		again.Transport = "default"
-		if err := s.Enlist(t.Context(), tx, again); err != nil {
+		if err := tx.Enlist(t.Context(), s, again); err != nil {
 			t.Errorf("the id in another route: %v", err)
 		}
 		if err := tx.Commit(); err != nil {

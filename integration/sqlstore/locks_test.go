@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/integration/stores"
 	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/store/sqlstore"
 )
 
 // waitForLock returns when somebody in the database waits for a lock.
@@ -27,8 +27,8 @@ func waitForLock(tb testing.TB, db *sql.DB) {
 // owner, and an outcome of the old owner after the new one has begun.
 func TestLaneLocks(t *testing.T) {
 	t.Parallel()
-	for name, call := range map[string]func(ctx context.Context, s *sqlstore.Store, row outbox.LaneRow, old outbox.LaneLease) string{
-		"claim": func(ctx context.Context, s *sqlstore.Store, row outbox.LaneRow, _ outbox.LaneLease) string {
+	for name, call := range map[string]func(ctx context.Context, s stores.Store, row outbox.LaneRow, old outbox.LaneLease) string{
+		"claim": func(ctx context.Context, s stores.Store, row outbox.LaneRow, _ outbox.LaneLease) string {
 			now := time.Now()
 			ok, err := s.TryClaim(ctx, outbox.Claim{ID: row.Record.ID, Token: outbox.NewToken()}, now, now.Add(time.Hour))
 			if err != nil {
@@ -39,7 +39,7 @@ func TestLaneLocks(t *testing.T) {
 			}
 			return ""
 		},
-		"settle": func(ctx context.Context, s *sqlstore.Store, row outbox.LaneRow, old outbox.LaneLease) string {
+		"settle": func(ctx context.Context, s stores.Store, row outbox.LaneRow, old outbox.LaneLease) string {
 			res, err := s.SettleLanes(ctx, outbox.SettleRequest{
 				Owner: old.Owner,
 				Settlements: []outbox.Settlement{{
@@ -55,14 +55,14 @@ func TestLaneLocks(t *testing.T) {
 			}
 			return ""
 		},
-		"mark": func(ctx context.Context, s *sqlstore.Store, row outbox.LaneRow, old outbox.LaneLease) string {
+		"mark": func(ctx context.Context, s stores.Store, row outbox.LaneRow, old outbox.LaneLease) string {
 			_, err := s.SettleLanes(ctx, outbox.SettleRequest{Owner: old.Owner, TriedTo: []outbox.LaneMark{{Lane: row.Lane, Epoch: old.Epoch, Pos: row.Pos}}})
 			if err != nil {
 				return err.Error()
 			}
 			return ""
 		},
-		"promote": func(ctx context.Context, s *sqlstore.Store, row outbox.LaneRow, old outbox.LaneLease) string {
+		"promote": func(ctx context.Context, s stores.Store, row outbox.LaneRow, old outbox.LaneLease) string {
 			n, _, err := s.PromoteLanes(ctx, []outbox.LaneLease{old}, make([]outbox.LaneRow, 8))
 			if err != nil {
 				return err.Error()
@@ -72,7 +72,7 @@ func TestLaneLocks(t *testing.T) {
 			}
 			return ""
 		},
-		"move parked": func(ctx context.Context, s *sqlstore.Store, row outbox.LaneRow, old outbox.LaneLease) string {
+		"move parked": func(ctx context.Context, s stores.Store, row outbox.LaneRow, old outbox.LaneLease) string {
 			n, _, err := s.MoveParked(ctx, []outbox.LaneLease{old}, 8)
 			if err != nil {
 				return err.Error()
@@ -84,68 +84,68 @@ func TestLaneLocks(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := engines[0]
-			s, db, _ := e.migrated(t, nil)
-			ctx := t.Context()
-			due := record("hot")
-			due.Message.DeliverAt = time.Now().Add(-time.Hour)
-			enlist(t, s, db, record("hot"), due)
-			owner := outbox.NewID()
-			request := outbox.LaneRequest{Owner: owner, Routes: []string{"default"}, Want: 24, TTL: time.Minute}
-			g, err := s.AcquireLanes(ctx, request)
-			if err != nil {
-				t.Fatal(err)
-			}
-			old := g.Leases[hotLane-1]
-			rows := make([]outbox.LaneRow, 8)
-			if n, err := s.ReadLanes(ctx, []outbox.LaneRead{{Lane: hotLane}}, rows); err != nil || n != 1 {
-				t.Fatalf("read: %d rows, %v", n, err)
-			}
-			if ok, err := s.ParkKey(ctx, outbox.ParkedKey{Route: "default", Key: []byte("hot")}); err != nil || !ok {
-				t.Fatal(ok, err)
-			}
-			request.End = true
-			if _, err := s.AcquireLanes(ctx, request); err != nil {
-				t.Fatal(err)
-			}
-			if name == "claim" {
-				// A parked key is not claimed anyway.
-				exec(t, db, `DELETE FROM postrider_parked_keys`)
-			} else {
-				exec(t, db, `UPDATE postrider_lanes SET owner = $1`, owner.String())
-			}
-
-			// The other relay has taken the lane and is about to commit.
-			other := outbox.NewID().String()
-			tx, err := db.BeginTx(ctx, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer tx.Rollback()
-			for _, text := range []string{
-				`INSERT INTO postrider_relays (owner, expires_at, routes) VALUES ($1, 9000000000000000, '["default"]')`,
-				`UPDATE postrider_lanes SET owner = $1, epoch = epoch + 1`,
-			} {
-				if _, err := tx.ExecContext(ctx, text, other); err != nil {
+			onServers(t, func(t *testing.T, e engine) {
+				s, db, _ := e.migrated(t, nil)
+				ctx := t.Context()
+				due := record("hot")
+				due.Message.DeliverAt = time.Now().Add(-time.Hour)
+				enlist(t, s, db, record("hot"), due)
+				owner := outbox.NewID()
+				request := outbox.LaneRequest{Owner: owner, Routes: []string{"default"}, Want: 24, TTL: time.Minute}
+				g, err := s.AcquireLanes(ctx, request)
+				if err != nil {
 					t.Fatal(err)
 				}
-			}
-			result := make(chan string, 1)
-			go func() { result <- call(ctx, s, rows[0], old) }()
-			waitForLock(t, db)
-			if err := tx.Commit(); err != nil {
-				t.Fatal(err)
-			}
-			if wrong := <-result; wrong != "" {
-				t.Error(wrong)
-			}
-			if n := number(t, db, `SELECT count(*) FROM postrider_outbox WHERE attempts = 0 AND claim_token IS NULL`); n != 1 {
-				t.Errorf("untouched hot rows: got %d, want 1", n)
-			}
-			if n := number(t, db, `SELECT max(tried_to) FROM postrider_lane_marks`); n != 0 {
-				t.Errorf("tried to: got %d, want 0", n)
-			}
+				old := g.Leases[hotLane-1]
+				rows := make([]outbox.LaneRow, 8)
+				if n, err := s.ReadLanes(ctx, []outbox.LaneRead{{Lane: hotLane}}, rows); err != nil || n != 1 {
+					t.Fatalf("read: %d rows, %v", n, err)
+				}
+				if ok, err := s.ParkKey(ctx, outbox.ParkedKey{Route: "default", Key: []byte("hot")}); err != nil || !ok {
+					t.Fatal(ok, err)
+				}
+				request.End = true
+				if _, err := s.AcquireLanes(ctx, request); err != nil {
+					t.Fatal(err)
+				}
+				if name == "claim" {
+					// A parked key is not claimed anyway.
+					exec(t, db, `DELETE FROM postrider_parked_keys`)
+				} else {
+					exec(t, db, `UPDATE postrider_lanes SET owner = $1`, owner.String())
+				}
+
+				// The other relay has taken the lane and is about to commit.
+				other := outbox.NewID().String()
+				tx, err := db.BeginTx(ctx, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer tx.Rollback()
+				for _, text := range []string{
+					`INSERT INTO postrider_relays (owner, expires_at, routes) VALUES ($1, 9000000000000000, '["default"]')`,
+					`UPDATE postrider_lanes SET owner = $1, epoch = epoch + 1`,
+				} {
+					if _, err := tx.ExecContext(ctx, text, other); err != nil {
+						t.Fatal(err)
+					}
+				}
+				result := make(chan string, 1)
+				go func() { result <- call(ctx, s, rows[0], old) }()
+				waitForLock(t, db)
+				if err := tx.Commit(); err != nil {
+					t.Fatal(err)
+				}
+				if wrong := <-result; wrong != "" {
+					t.Error(wrong)
+				}
+				if n := number(t, db, `SELECT count(*) FROM postrider_outbox WHERE attempts = 0 AND claim_token IS NULL`); n != 1 {
+					t.Errorf("untouched hot rows: got %d, want 1", n)
+				}
+				if n := number(t, db, `SELECT max(tried_to) FROM postrider_lane_marks`); n != 0 {
+					t.Errorf("tried to: got %d, want 0", n)
+				}
+			})
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/postrider/postrider/integration/stores"
 	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/schema"
@@ -181,7 +182,7 @@ func TestScriptIsWhatMigrateDoes(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine) {
 		db, _ := e.database(t)
 		opts := &sqlstore.Options{Prefix: "Other_", Routes: []outbox.Route{{Name: "it's", Ordered: 2, Unordered: 1}, {Name: "default"}}}
-		if e.name == "postgres" {
+		if !e.single {
 			opts.Schema = "Space"
 		}
 		text, err := sqlstore.Script(e.dialect, opts)
@@ -215,7 +216,7 @@ func TestNamesCannotInject(t *testing.T) {
 			`x"; DROP TABLE victim; --`, `x"`, `x'`, "x\x00", "x y", "x;", "1x", "x-y", "ü", "x.y", "{meta}", strings.Repeat("x", 129),
 		} {
 			for _, opts := range []*sqlstore.Options{{Prefix: bad}, {Schema: bad}} {
-				if _, err := sqlstore.New(db, e.dialect, opts); !errors.Is(err, outbox.ErrInvalidArgument) {
+				if _, err := stores.New(db, e.dialect, opts); !errors.Is(err, outbox.ErrInvalidArgument) {
 					t.Errorf("New with %+v: got %v, want outbox.ErrInvalidArgument", opts, err)
 				}
 				if _, err := sqlstore.Script(e.dialect, opts); !errors.Is(err, outbox.ErrInvalidArgument) {
@@ -255,9 +256,9 @@ func TestLongestNames(t *testing.T) {
 // TestRightsThatAreMissing: without DDL rights a current schema is all right and
 // a missing one is an error that says what to do; without rights on the tables
 // the driver's error comes through.
-func TestRightsThatAreMissing(t *testing.T) {
-	t.Parallel()
-	e := engines[0]
+func TestRightsThatAreMissing(t *testing.T) { onServers(t, rightsThatAreMissing) }
+
+func rightsThatAreMissing(t *testing.T, e engine) {
 	owner, ownerDB, dsn := e.migrated(t, &sqlstore.Options{Schema: "ours"})
 	role := testenv.Name("limited_")
 	exec(t, ownerDB, `CREATE ROLE `+role+` LOGIN PASSWORD 'x'`)

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/integration/stores"
 	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/store/sqlstore"
 )
 
 // statement is the golden text of a statement; a limited one is for 32 rows.
@@ -26,7 +26,7 @@ func statement(tb testing.TB, engine, name string) string {
 
 // skewed fills the tables with n rows: seven of ten are of one key, a tenth has
 // keys of its own, the rest none; every twentieth row is scheduled.
-func skewed(tb testing.TB, s *sqlstore.Store, db *sql.DB, n int) {
+func skewed(tb testing.TB, s stores.Store, db *sql.DB, n int) {
 	tb.Helper()
 	later := time.Now().Add(time.Hour)
 	for n > 0 {
@@ -249,26 +249,25 @@ func scanned(tb testing.TB, plan string) (n int) {
 // TestProducerPlanOfAnEmptyTable: a producer's connection caches the plan of
 // its INSERT while the outbox is empty, as it is most of the time. It must not
 // read the whole table when a backlog has grown since.
-func TestProducerPlanOfAnEmptyTable(t *testing.T) {
-	t.Parallel()
-	e := engines[0]
+func TestProducerPlanOfAnEmptyTable(t *testing.T) { onServers(t, producerPlanOfAnEmptyTable) }
+
+func producerPlanOfAnEmptyTable(t *testing.T, e engine) {
 	s, db, dsn := e.migrated(t, nil)
 	exec(t, db, `ALTER TABLE postrider_outbox SET (autovacuum_enabled = off)`)
-	producer := e.open(t, dsn)
-	producer.SetMaxOpenConns(1)
+	producer := e.openOne(t, dsn)
 	enlist(t, s, producer, record("k"))
 	exec(t, db, `DELETE FROM postrider_outbox`)
 	exec(t, db, `VACUUM ANALYZE postrider_outbox`)
 	for range 10 {
 		// Rolled back: the table stays empty.
-		tx, err := producer.BeginTx(t.Context(), nil)
+		tx, err := stores.Begin(t.Context(), producer)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Enlist(t.Context(), tx, record("k")); err != nil {
+		if err := tx.Enlist(t.Context(), s, record("k")); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Enlist(t.Context(), tx, record("k"), record("")); err != nil {
+		if err := tx.Enlist(t.Context(), s, record("k"), record("")); err != nil {
 			t.Fatal(err)
 		}
 		if err := tx.Rollback(); err != nil {

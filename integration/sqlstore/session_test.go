@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/integration/stores"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/sqlstore"
 )
@@ -101,9 +102,9 @@ func TestSessions(t *testing.T) {
 
 // TestSessionAfterError: a session whose connection was cut fails, closes
 // quietly, and the next one works.
-func TestSessionAfterError(t *testing.T) {
-	t.Parallel()
-	e := engines[0]
+func TestSessionAfterError(t *testing.T) { onServers(t, sessionAfterError) }
+
+func sessionAfterError(t *testing.T, e engine) {
 	s, db, _ := e.migrated(t, nil)
 	ses, err := s.LaneSession(t.Context(), "read")
 	if err != nil {
@@ -135,8 +136,10 @@ func TestSessionAfterError(t *testing.T) {
 // TestCancelledTransactionIsNotLeftOpen: a call that is cancelled while it waits
 // for a lock leaves neither a transaction nor its lock.
 func TestCancelledTransactionIsNotLeftOpen(t *testing.T) {
-	t.Parallel()
-	e := engines[0]
+	onServers(t, cancelledTransactionIsNotLeftOpen)
+}
+
+func cancelledTransactionIsNotLeftOpen(t *testing.T, e engine) {
 	s, db, _ := e.migrated(t, nil)
 	blocker, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
@@ -160,7 +163,7 @@ func TestCancelledTransactionIsNotLeftOpen(t *testing.T) {
 }
 
 func TestPoolTooSmall(t *testing.T) {
-	onEngines(t, func(t *testing.T, e engine) {
+	onSQL(t, func(t *testing.T, e engine) {
 		s, db, dsn := e.migrated(t, nil)
 		db.SetMaxOpenConns(3)
 		var open []outbox.LaneSession
@@ -208,27 +211,26 @@ func TestPoolTooSmall(t *testing.T) {
 func TestPoolOfOneConnection(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine) {
 		_, _, dsn := e.migrated(t, nil)
-		db := e.open(t, dsn)
-		db.SetMaxOpenConns(1)
+		db := e.openOne(t, dsn)
 		s := e.store(t, db, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		tx, err := db.BeginTx(ctx, nil)
+		tx, err := stores.Begin(ctx, db)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer tx.Rollback()
-		if err := s.Enlist(ctx, tx, record("k"), record("")); err != nil {
+		if err := tx.Enlist(ctx, s, record("k"), record("")); err != nil {
 			t.Fatalf("enlist: %v", err)
 		}
 		r := record("k")
 		r.Transport = "unknown"
 		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
-		if err := s.Enlist(short, tx, r); !errors.Is(err, context.DeadlineExceeded) {
+		if err := tx.Enlist(short, s, r); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("enlist into an unknown route: got %v, want context.DeadlineExceeded", err)
 		}
-		if err := s.Enlist(ctx, tx, record("k")); err != nil {
+		if err := tx.Enlist(ctx, s, record("k")); err != nil {
 			t.Errorf("enlist afterwards: %v", err)
 		}
 		if err := tx.Commit(); err != nil {
@@ -252,11 +254,11 @@ func TestSQLiteRenewalBesideBusyWriters(t *testing.T) {
 		producer := e.store(t, other, nil)
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				tx, err := other.BeginTx(ctx, nil)
+				tx, err := stores.Begin(ctx, other)
 				if err != nil {
 					continue
 				}
-				if err := producer.Enlist(ctx, tx, record("k"), record("")); err == nil {
+				if err := tx.Enlist(ctx, producer, record("k"), record("")); err == nil {
 					time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
 					tx.Commit()
 				}
@@ -385,9 +387,9 @@ func TestLanesHaveOneOwner(t *testing.T) {
 // TestLateRenewalAndTakeover is the schedule that would make two owners if the
 // expiry was judged before the lock: a renewal that began in time is overtaken
 // by a relay that finds the window ended.
-func TestLateRenewalAndTakeover(t *testing.T) {
-	t.Parallel()
-	e := engines[0]
+func TestLateRenewalAndTakeover(t *testing.T) { onServers(t, lateRenewalAndTakeover) }
+
+func lateRenewalAndTakeover(t *testing.T, e engine) {
 	s, db, dsn := e.migrated(t, nil)
 	ctx := t.Context()
 	slow, fast := outbox.NewID(), outbox.NewID()
@@ -431,8 +433,12 @@ func TestLateRenewalAndTakeover(t *testing.T) {
 
 // TestTransactionsThatCannotServe is refused before any statement.
 func TestTransactionsThatCannotServe(t *testing.T) {
-	onEngines(t, func(t *testing.T, e engine) {
-		s, db, _ := e.migrated(t, nil)
+	onSQL(t, func(t *testing.T, e engine) {
+		_, db, _ := e.migrated(t, nil)
+		s, err := sqlstore.New(db, e.dialect, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		ctx := t.Context()
 		for _, tx := range []sqlstore.Tx{nil, (*sql.Tx)(nil)} {
 			if err := s.Enlist(ctx, tx, record("k")); !errors.Is(err, outbox.ErrInvalidArgument) {
@@ -466,9 +472,9 @@ func TestTransactionsThatCannotServe(t *testing.T) {
 
 // TestReadOnlyByDefault: a relay's sessions write whatever the default is, so
 // every other statement must too, or half of the relay would work.
-func TestReadOnlyByDefault(t *testing.T) {
-	t.Parallel()
-	e := engines[0]
+func TestReadOnlyByDefault(t *testing.T) { onServers(t, readOnlyByDefault) }
+
+func readOnlyByDefault(t *testing.T, e engine) {
 	_, dsn := e.database(t)
 	db := e.open(t, withParam(dsn, "default_transaction_read_only", "on"))
 	s := e.store(t, db, nil)
