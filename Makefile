@@ -61,6 +61,17 @@ golden-update:
 clean:
 	rm -rf $(BIN)
 
+# Postrider beside its rivals, within an hour on two cores; leave the machine
+# alone meanwhile. Writes report.json and docs/performance.md:
+#   make bench ARGS='-scenario drain,ordered'
+.PHONY: bench
+bench:
+	@go build -o $(BIN)/testrun ./integration/cmd/testrun
+	@go build -o $(BIN)/bench ./bench
+	@code=0; POSTRIDER_TEST_POSTGRES_SETTINGS='fsync=on full_page_writes=on shared_buffers=1GB max_wal_size=8GB autovacuum_naptime=1min' \
+		$(BIN)/testrun exec $(BIN)/bench $(ARGS) || code=$$?; \
+		$(BIN)/bench -page docs/performance.md && exit $$code
+
 # Mutants of the production source, each of which a proof must notice:
 #   make mutants ARGS='-short'
 #   make mutants ARGS='tombstones hold'

@@ -50,7 +50,7 @@ type flags struct {
 	db, scenarios, only, out, page, profile string
 	repeat                                  int
 	scale                                   float64
-	list, light                             bool
+	list                                    bool
 }
 
 func parse(args []string, errs io.Writer) (flags, error) {
@@ -65,7 +65,6 @@ func parse(args []string, errs io.Writer) (flags, error) {
 	fs.StringVar(&f.profile, "cpuprofile", "", "`directory` for a CPU profile of each run of Postrider")
 	fs.IntVar(&f.repeat, "repeat", 5, "repetitions of each comparison")
 	fs.Float64Var(&f.scale, "scale", 1, "numbers of messages and times, as a part of the full ones")
-	fs.BoolVar(&f.light, "light", false, "leave out the scenarios that need millions of rows or minutes at any scale")
 	fs.BoolVar(&f.list, "list", false, "list the scenarios")
 	if err := fs.Parse(args); err != nil {
 		return f, flag.ErrHelp
@@ -111,7 +110,7 @@ func choose(f flags) (chosen []scenario.Scenario, err error) {
 	for _, s := range scenario.All {
 		if i := slices.Index(names, s.Name); i >= 0 {
 			names = slices.Delete(names, i, i+1)
-		} else if f.scenarios != "all" || f.light && s.Heavy {
+		} else if f.scenarios != "all" {
 			continue
 		}
 		chosen = append(chosen, s)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -71,6 +72,10 @@ func startCluster(ctx context.Context) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	more, err := moreSettings()
+	if err != nil {
+		return nil, err
+	}
 	var tries []error
 	for range 4 {
 		port, err := freePort()
@@ -78,11 +83,11 @@ func startCluster(ctx context.Context) (*Cluster, error) {
 			return nil, err
 		}
 		c := &Cluster{bin: bin, URL: fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)}
-		c.settings = strings.Join([]string{
+		c.settings = strings.Join(append([]string{
 			"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(port), "unix_socket_directories=",
 			"fsync=off", "synchronous_commit=on", "full_page_writes=off", "max_connections=300",
 			"max_prepared_transactions=20", "autovacuum_naptime=5s",
-		}, " -c ")
+		}, more...), " -c ")
 		start := fmt.Sprintf(`%[1]s/initdb -D data -U postgres -A trust -E UTF8 --no-locale -N >log 2>&1 &&
 			%[1]s/pg_ctl -D data -w -t 60 -l log -o '-c %[2]s' start >/dev/null 2>&1`, quote(bin), c.settings)
 		stop := quote(bin) + `/pg_ctl -D data -m immediate -w stop >/dev/null 2>&1`
@@ -92,4 +97,17 @@ func startCluster(ctx context.Context) (*Cluster, error) {
 		tries = append(tries, err)
 	}
 	return nil, fmt.Errorf("start PostgreSQL from %s: %w", bin, errors.Join(tries...))
+}
+
+var setting = regexp.MustCompile(`^[a-z_.]+=[A-Za-z0-9_.]+$`)
+
+// moreSettings are those of the environment; the last of a name counts.
+func moreSettings() ([]string, error) {
+	list := strings.Fields(os.Getenv(EnvSettings))
+	for _, s := range list {
+		if !setting.MatchString(s) {
+			return nil, fmt.Errorf("%s has %q: use name=value of letters, digits, _ and .", EnvSettings, s)
+		}
+	}
+	return list, nil
 }

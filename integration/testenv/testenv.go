@@ -34,6 +34,7 @@ const (
 	EnvLocal    = "POSTRIDER_TEST_LOCAL"
 	EnvRequire  = "POSTRIDER_TEST_REQUIRE"
 	EnvRecord   = "POSTRIDER_TEST_RECORD"
+	EnvSettings = "POSTRIDER_TEST_POSTGRES_SETTINGS"
 )
 
 const startTimeout = 2 * time.Minute

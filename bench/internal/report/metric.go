@@ -7,29 +7,32 @@ import (
 )
 
 // Metric is something that is measured.
-type Metric struct{ Name, Title, Unit string }
+type Metric struct {
+	Name, Title, Unit string
+	Spread            bool // tables show it with its least and most
+}
 
 // Metrics in the order of tables.
 var Metrics = []Metric{
-	{Rate, "rate", "1/s"},
-	{"messages", "messages", "1/s"},
-	{"first", "first message", "ms"},
-	{"p50", "p50", "ms"},
-	{"p99", "p99", "ms"},
-	{"max", "slowest", "ms"},
-	{"read_us", "read, a row", "us"},
-	{"read_p50", "read p50", "ms"},
-	{"read_p99", "read p99", "ms"},
-	{"client_cpu", "client CPU", "s/1,000"},
-	{"server_cpu", "server CPU", "s/1,000"},
-	{"statements", "statements", "/msg"},
-	{"round_trips", "round trips", "/msg"},
-	{"wal", "WAL", "B/msg"},
-	{"dead_tuples", "dead tuples", "/msg"},
-	{"backlog", "left behind", "rows"},
-	{"peak_mib", "peak memory", "MiB"},
-	{"end_mib", "memory at the end", "MiB"},
-	{"last_to_first", "end to start", ""},
+	{Rate, "rate", "1/s", true},
+	{"messages", "messages", "1/s", false},
+	{"first", "first message", "ms", false},
+	{"p50", "p50", "ms", true},
+	{"p99", "p99", "ms", true},
+	{"max", "slowest", "ms", false},
+	{"read_us", "read, a row", "us", true},
+	{"read_p50", "read p50", "ms", false},
+	{"read_p99", "read p99", "ms", false},
+	{"client_cpu", "client CPU", "s/1,000", false},
+	{"server_cpu", "server CPU", "s/1,000", false},
+	{"statements", "statements", "/msg", false},
+	{"round_trips", "round trips", "/msg", false},
+	{"wal", "WAL", "B/msg", false},
+	{"dead_tuples", "dead tuples", "/msg", false},
+	{"backlog", "left behind", "rows", false},
+	{"peak_mib", "peak memory", "MiB", true},
+	{"end_mib", "memory at the end", "MiB", false},
+	{"last_to_first", "end to start", "", false},
 }
 
 // Figure writes a number with three significant digits, or whole.
@@ -38,7 +41,7 @@ func Figure(x float64) string {
 	switch {
 	case a == 0:
 		return "0"
-	case a >= 1000:
+	case a >= 999.5:
 		return thousands(int64(math.Round(x)))
 	case a >= 100:
 		return fmt.Sprintf("%.0f", x)

@@ -37,6 +37,8 @@ type Setting struct{ Name, Value string }
 // Scenario is one question.
 type Scenario struct {
 	Name, Title, Text string
+	Chart             string  `json:",omitempty"` // the metric that is drawn; "": the rate; Lines: the samples one after the other
+	Step              float64 `json:",omitempty"` // seconds between those samples
 	Seconds           float64
 	Skipped           string // why it was not run
 	Variants          []*Variant

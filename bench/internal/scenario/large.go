@@ -101,9 +101,11 @@ func (r *Runner) drainAgain(ctx context.Context, place contest.Place, d drain) (
 	return r.measure(ctx, c, load, d)
 }
 
+// window is what one figure of a flow covers.
 const window = 5 * time.Second
 
 func runHorizon(ctx context.Context, r *Runner) error {
+	r.now.Step = window.Seconds()
 	for _, keys := range []int{0, 1000} {
 		variant := "without keys"
 		if keys > 0 {
@@ -203,7 +205,7 @@ func feed(ctx context.Context, c contest.Contestant, p *contest.Publisher, load 
 	const pending, chunk = 20_000, 2000
 	began := time.Now()
 	at, got := began, 0
-	step := min(window, span/4)
+	step := min(window, span/4) // short flows are for a look only
 	for now := began; now.Sub(began) < span && p.Err() == nil && ctx.Err() == nil; now = time.Now() {
 		if now.Sub(at) >= step {
 			rates = append(rates, float64(p.Got()-got)/now.Sub(at).Seconds())

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/bench/internal/contest"
+	"github.com/postrider/postrider/bench/internal/report"
 )
 
 // All are the scenarios, in the order in which they run.
@@ -41,10 +42,10 @@ var All = []Scenario{
 	}, {
 		Name: "enqueue", Title: "Enqueue inside a business transaction",
 		Text: "16 workers commit transactions that insert one row and update another, four round trips, for two seconds; the rate is that of the transactions. " +
-			"Messages are added in a round trip of their own, or pipelined with the last business statement.",
+			"Messages are added in a round trip of their own, or pipelined with the last business statement. Costs are those of a transaction.",
 		run: runEnqueue,
 	}, {
-		Name: "ack", Title: "From commit to acknowledgement",
+		Name: "ack", Title: "From commit to acknowledgement", Chart: "p99",
 		Text: "16 producers commit keyed messages at a part of the rate that producers, relay and an embedded NATS JetStream reach together; " +
 			"measured is the time from the end of the commit to the acknowledgement by NATS.",
 		run: runAck,
@@ -59,20 +60,20 @@ var All = []Scenario{
 			"A contestant that waits for it is stopped after five seconds.",
 		run: runOtherDatabase,
 	}, {
-		Name: "ahead", Title: "Future and dead messages in front", Heavy: true,
+		Name: "ahead", Title: "Future and dead messages in front",
 		Text: "100,000 messages are due while a million scheduled and a million dead ones are there, and without them.",
 		run:  runAhead,
 	}, {
-		Name: "horizon", Title: "The MVCC horizon held", Heavy: true,
+		Name: "horizon", Title: "The MVCC horizon held", Chart: report.Lines,
 		Text: "A snapshot stays open for two minutes while a loader keeps up to 20,000 messages pending; each figure is of five seconds. " +
 			"end to start is the mean rate of the last quarter against that of the first.",
 		run: runHorizon,
 	}, {
-		Name: "memory", Title: "Memory of a relay",
+		Name: "memory", Title: "Memory of a relay", Chart: "peak_mib",
 		Text: "The relay runs in a process of its own, with a publisher that answers after 5 ms; peak memory is the most that was resident.",
 		run:  runMemory,
 	}, {
-		Name: "backlog", Title: "Backlogs of 10 thousand to 10 million", Heavy: true,
+		Name: "backlog", Title: "Backlogs of 10 thousand to 10 million", Chart: "read_us",
 		Text: "Loaded once by COPY, with 100,000 keys. A read is that of all lanes, 32 rows each, over the first 10,000 rows; the rate is that of the first 10,000 messages. " +
 			"The relay's memory is measured with 10 million pending.",
 		run: runBacklog,

@@ -83,7 +83,7 @@ func (r *Runner) child(ctx context.Context, m contest.Maker, place contest.Place
 	}
 	in, err := json.Marshal(childJob{
 		Contestant: m.Name, URL: place.URL, Schema: place.Schema,
-		Messages: load.Messages, Keys: load.Keys, Size: load.Size, Nonce: load.Nonce, For: r.span(5 * time.Second),
+		Messages: load.Messages, Keys: load.Keys, Size: load.Size, Nonce: load.Nonce, For: max(r.span(5*time.Second), time.Second),
 	})
 	if err != nil {
 		return nil, 0, err

@@ -33,8 +33,8 @@ type Options struct {
 // Scenario is one question.
 type Scenario struct {
 	Name, Title, Text string
-	// Heavy needs millions of rows or minutes, whatever the scale.
-	Heavy bool
+	// Chart is the metric of its chart; see report.Scenario.
+	Chart string
 	run   func(ctx context.Context, r *Runner) error
 }
 
@@ -170,7 +170,7 @@ func (r *Runner) checkpoint(ctx context.Context) error {
 // Run asks one question.
 func (r *Runner) Run(ctx context.Context, s Scenario) *report.Scenario {
 	began := time.Now()
-	r.now = &report.Scenario{Name: s.Name, Title: s.Title, Text: s.Text}
+	r.now = &report.Scenario{Name: s.Name, Title: s.Title, Text: s.Text, Chart: s.Chart}
 	if err := s.run(ctx, r); err != nil {
 		r.fail("", "", err)
 	}
