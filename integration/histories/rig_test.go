@@ -26,6 +26,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/postrider/postrider/integration/stores"
 	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/sqlstore"
@@ -45,6 +46,7 @@ type engine struct {
 
 var engines = []engine{
 	{"postgres", "pgx", testenv.Postgres, sqlstore.PostgreSQL, true},
+	{"pgxstore", stores.Native, testenv.Postgres, sqlstore.PostgreSQL, true},
 	{"sqlite", "sqlite", testenv.SQLite, sqlstore.SQLite, false},
 }
 
@@ -92,7 +94,7 @@ const appName = "histories"
 type rig struct {
 	tb      testing.TB
 	e       engine
-	store   *sqlstore.Store
+	store   stores.Store
 	subject subject
 	pinned  bool // lane calls of every second client go over a connection of its own
 	db      *sql.DB
@@ -121,7 +123,7 @@ type rig struct {
 // close gives the connections back before the test ends.
 func (g *rig) close() {
 	for _, db := range g.pools {
-		db.Close()
+		stores.Close(db)
 	}
 }
 
@@ -149,17 +151,13 @@ func newRig(tb testing.TB, e engine, perLane int) *rig {
 		base: time.Now().Add(time.Hour).Truncate(time.Second),
 	}
 	open := func(dsn string, conns int) *sql.DB {
-		db, err := sql.Open(e.driver, dsn)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		db := stores.Open(tb, e.driver, dsn)
 		db.SetMaxOpenConns(conns)
-		tb.Cleanup(func() { db.Close() })
 		g.pools = append(g.pools, db)
 		return db
 	}
 	g.db, g.control = open(killable, 16), open(dsn, 2)
-	s, err := sqlstore.New(g.db, e.dialect, &sqlstore.Options{Routes: []outbox.Route{{Name: "default", Ordered: laneCount, Unordered: laneCount}}})
+	s, err := stores.New(g.db, e.dialect, &sqlstore.Options{Routes: []outbox.Route{{Name: "default", Ordered: laneCount, Unordered: laneCount}}})
 	g.must(err)
 	g.must(s.Migrate(tb.Context()))
 	routes, err := s.Routes(tb.Context())
@@ -208,10 +206,7 @@ func (g *rig) enlist(perLane int) {
 			recs = append(recs, r)
 		}
 	}
-	tx, err := g.db.BeginTx(ctx, nil)
-	g.must(err)
-	g.must(g.store.Enlist(ctx, tx, recs...))
-	g.must(tx.Commit())
+	g.must(stores.Enlist(ctx, g.db, g.store, recs...))
 	dst := make([]outbox.LaneRow, 512)
 	for _, lane := range g.lanes() {
 		n, err := g.store.ReadLanes(ctx, []outbox.LaneRead{{Lane: lane}}, dst)

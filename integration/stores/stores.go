@@ -54,12 +54,16 @@ func Open(tb testing.TB, driver, dsn string) *sql.DB {
 	}
 	db := stdlib.OpenDBFromPool(pool)
 	pools.Store(db, pool)
-	tb.Cleanup(func() {
-		pools.Delete(db)
-		db.Close()
-		pool.Close()
-	})
+	tb.Cleanup(func() { Close(db) })
 	return db
+}
+
+// Close closes what Open opened, earlier than at the end of the test.
+func Close(db *sql.DB) {
+	db.Close()
+	if pool, ok := pools.LoadAndDelete(db); ok {
+		pool.(*pgxpool.Pool).Close()
+	}
 }
 
 // Store is what both stores do.
