@@ -2,11 +2,9 @@ package pgxstore
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash/maphash"
-	"strconv"
 	"strings"
 	"time"
 
@@ -100,7 +98,7 @@ type rowReader struct {
 
 func (r *rowReader) next() (v []byte, text bool) {
 	if r.at == len(r.values) {
-		r.fail("there is no such column")
+		r.fail(errors.New("there is no such column"))
 		return nil, false
 	}
 	v, text = r.values[r.at], r.fields[r.at].Format == pgx.TextFormatCode
@@ -108,9 +106,9 @@ func (r *rowReader) next() (v []byte, text bool) {
 	return v, text
 }
 
-func (r *rowReader) fail(what string) {
+func (r *rowReader) fail(err error) {
 	if r.err == nil {
-		r.err = fmt.Errorf("column %d of a lane row: %s", r.at, what)
+		r.err = fmt.Errorf("column %d of a lane row: %w", r.at, err)
 	}
 }
 
@@ -118,24 +116,14 @@ func (r *rowReader) isNull() bool { return r.at < len(r.values) && r.values[r.at
 
 func (r *rowReader) int() int64 {
 	v, text := r.next()
-	switch {
-	case v == nil:
+	if v == nil {
 		return 0
-	case text:
-		n, err := strconv.ParseInt(string(v), 10, 64)
-		if err != nil {
-			r.fail(err.Error())
-		}
-		return n
-	case len(v) == 8:
-		return int64(binary.BigEndian.Uint64(v))
-	case len(v) == 4:
-		return int64(int32(binary.BigEndian.Uint32(v)))
-	case len(v) == 2:
-		return int64(int16(binary.BigEndian.Uint16(v)))
 	}
-	r.fail("not a number")
-	return 0
+	n, err := parseInt(v, text)
+	if err != nil {
+		r.fail(err)
+	}
+	return n
 }
 
 func (r *rowReader) time() time.Time {
@@ -150,34 +138,19 @@ func (r *rowReader) id() outbox.ID {
 	v, _ := r.next()
 	id, err := parseID(v)
 	if err != nil {
-		r.fail(err.Error())
+		r.fail(err)
 	}
 	return id
 }
 
-// parseID takes 16 bytes or the text of a UUID.
-func parseID(v []byte) (id outbox.ID, err error) {
-	if len(v) == len(id) {
-		return outbox.ID(v), nil
-	}
-	err = id.UnmarshalText(v)
-	return id, err
-}
-
 func (r *rowReader) bytes() []byte {
 	v, text := r.next()
-	switch {
-	case v == nil:
-		return nil
-	case !text:
-		return append(r.d.arena.bytes(len(v)), v...)
-	case len(v) < 2 || v[0] != '\\' || v[1] != 'x':
-		r.fail(`not bytes in hexadecimal: set bytea_output to hex`)
+	if v == nil {
 		return nil
 	}
-	b, err := hex.AppendDecode(r.d.arena.bytes(len(v)/2-1), v[2:])
+	b, err := parseBytes(v, text, r.d.arena.bytes)
 	if err != nil {
-		r.fail(err.Error())
+		r.fail(err)
 	}
 	return b
 }

@@ -175,7 +175,7 @@ func TestDecodeBrokenRows(t *testing.T) {
 		row    bool // the row is bad, not the answer
 	}{
 		"columns":  {func(_ []pgconn.FieldDescription, v [][]byte) [][]byte { return v[:29] }, "no such column", false},
-		"number":   {func(_ []pgconn.FieldDescription, v [][]byte) [][]byte { v[1] = v[1][:3]; return v }, "not a number", false},
+		"number":   {func(_ []pgconn.FieldDescription, v [][]byte) [][]byte { v[1] = v[1][:3]; return v }, "are not a number", false},
 		"escape":   {func(f []pgconn.FieldDescription, v [][]byte) [][]byte { f[11].Format = 0; return v }, "bytea_output", false},
 		"id":       {func(_ []pgconn.FieldDescription, v [][]byte) [][]byte { v[3] = v[3][:9]; return v }, "column 4", false},
 		"headers":  {func(_ []pgconn.FieldDescription, v [][]byte) [][]byte { v[10] = []byte{9}; return v }, "version 9", true},

@@ -137,8 +137,9 @@ func (q querier) Query(ctx context.Context, text string, args []any, scan func(s
 		return txDone(err)
 	}
 	defer rows.Close()
+	var r sqlcore.Row = row{rows}
 	for rows.Next() {
-		if err := scan(rows); err != nil {
+		if err := scan(r); err != nil {
 			return err
 		}
 	}

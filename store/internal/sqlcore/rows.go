@@ -43,6 +43,9 @@ func (c *idColumn) Scan(src any) error {
 	return fmt.Errorf("column holds a %T, not an id", src)
 }
 
+// SetID does what Scan does, without a box for the value.
+func (c *idColumn) SetID(id outbox.ID) { c.id, c.valid = id, true }
+
 // bytesColumn copies; NULL is nil, and no bytes are empty but not nil.
 type bytesColumn []byte
 
@@ -98,6 +101,9 @@ func (c *intColumn) Scan(src any) error {
 	}
 	return nil
 }
+
+// SetInt does what Scan does, without a box for the value.
+func (c *intColumn) SetInt(v int64) { *c = intColumn{v, true} }
 
 func (c *intColumn) parse(s string) (err error) {
 	c.Int64, err = strconv.ParseInt(s, 10, 64)

@@ -11,7 +11,8 @@ import (
 
 // Row is the current row of a query. Scan takes pointers to int, int64, string,
 // outbox.Lane and any, and what has a method Scan(src any) error, which gets
-// nil, an int64, a string, bytes that it must copy, or a [16]byte.
+// nil, an int64, a string, bytes that it must copy, or a [16]byte; where there
+// is a method SetID(outbox.ID) or SetInt(int64) it may be called instead.
 type Row interface {
 	Scan(dst ...any) error
 }

@@ -40,11 +40,12 @@ func (h handle) SweepLanes(ctx context.Context, reads []outbox.LaneRead, dst []o
 	spots := make([]spot, 0, len(dst))
 	err = h.read(ctx, "sweep lanes", func(q Querier) error {
 		spots = spots[:0]
+		var s spot
+		var id idColumn
+		var hash intColumn
+		into := []any{&s.ord, &s.Lane, &s.Pos, &id, &hash}
 		return q.Query(ctx, text, args, func(sr Row) error {
-			var s spot
-			var id idColumn
-			var hash intColumn
-			err := sr.Scan(&s.ord, &s.Lane, &s.Pos, &id, &hash)
+			err := sr.Scan(into...)
 			s.ID, s.KeyHash = id.id, hash.Int64
 			spots = append(spots, s)
 			return err
