@@ -45,7 +45,13 @@ func always(o transport.Outcome) func(*transport.Delivery) transport.Outcome {
 
 func fill(t *testing.T, mem *storetest.Mem, rows, keys int) {
 	t.Helper()
-	for at := 0; at < rows; at += 1000 {
+	fillFrom(t, mem, 0, rows, keys)
+}
+
+// fillFrom commits the rows from number first on.
+func fillFrom(t *testing.T, mem *storetest.Mem, first, rows, keys int) {
+	t.Helper()
+	for at := first; at < rows; at += 1000 {
 		tx := mem.Begin()
 		var recs []outbox.Record
 		for i := at; i < min(at+1000, rows); i++ {
@@ -195,13 +201,13 @@ func TestOneReadAndOneSettlePerBatch(t *testing.T) {
 func TestWindowTrustsNeitherClockAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWindow()
+		w := newWindow(func() {})
 		defer w.end()
 		now := time.Now()
 		if w.live() {
 			t.Fatal("a window without a renewal is live")
 		}
-		if !w.extend(now.Add(time.Second), func() {}) || !w.live() {
+		if !w.extend(now.Add(time.Second)) || !w.live() {
 			t.Fatal("a renewed window is not live")
 		}
 		at := now.UnixNano()
@@ -221,8 +227,31 @@ func TestWindowTrustsNeitherClockAlone(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second)
-		if w.live() || w.extend(time.Now().Add(time.Hour), func() {}) || w.live() {
+		if w.live() || w.extend(time.Now().Add(time.Hour)) || w.live() {
 			t.Error("a window that was over was opened again")
+		}
+	})
+}
+
+// A wall clock that is set forward ends the window for good: set back, it does
+// not open it again.
+func TestWindowEndsOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		w := newWindow(func() { told++ })
+		defer w.end()
+		if !w.extend(time.Now().Add(time.Minute)) {
+			t.Fatal("a renewed window is not live")
+		}
+		until := w.wall.Load()
+		w.wall.Store(until - int64(time.Hour)) // as if the clock were an hour ahead
+		if w.live() {
+			t.Fatal("trusted beyond its end by the wall clock")
+		}
+		w.wall.Store(until)
+		if w.live() || w.extend(time.Now().Add(time.Minute)) || w.ctx.Err() == nil || told != 1 {
+			t.Errorf("P2: the window is live again (%v), its sends go on (%v), its end was told %d times", w.live(), w.ctx.Err() == nil, told)
 		}
 	})
 }
@@ -245,4 +274,43 @@ func TestBackoffSaturates(t *testing.T) {
 	if long < 400 || long > 600 {
 		t.Errorf("%d of 1000 waits are above half of the cap: that is no full jitter", long)
 	}
+}
+
+// slowList is a store with so many parked keys that to list them takes longer
+// than a lease lasts.
+type slowList struct {
+	*storetest.Mem
+	lists atomic.Int64
+}
+
+func (s *slowList) ParkedKeys(ctx context.Context, lanes []outbox.Lane) ([]outbox.ParkedKey, error) {
+	if s.lists.Add(1) > 1 {
+		time.Sleep(5 * time.Second)
+	}
+	return s.Mem.ParkedKeys(ctx, lanes)
+}
+
+// P2: keys that park one after the other do not keep the relay from renewing.
+func TestParkingDoesNotHoldUpRenewals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowList{Mem: storetest.NewMem(nil)}
+		lost := 0
+		tr := &answer{outcome: always(transport.Unroutable)}
+		_, stop := engineOver(t, store, tr, &Options{TTL: 3 * time.Second, Hooks: Hooks{
+			LeaseLost: func(outbox.LaneLease, string) { lost++ },
+		}})
+		for i := range 60 {
+			fillFrom(t, store.Mem, i, i+1, 60)
+			time.Sleep(500 * time.Millisecond)
+		}
+		parked, err := store.Mem.ParkedKeys(t.Context(), nil)
+		if err != nil || len(parked) != 60 {
+			t.Errorf("P5: %d keys parked, want 60 (%v)", len(parked), err)
+		}
+		if lost > 0 || store.lists.Load() < 2 {
+			t.Errorf("P2: %d leases lost while keys were listed %d times", lost, store.lists.Load())
+		}
+		stop()
+	})
 }

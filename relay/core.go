@@ -26,6 +26,7 @@ type core struct {
 	fenced  map[outbox.Lane]int64 // epochs that turned out to be another's
 	dropped map[outbox.Lane]int64 // epochs given up last
 	stopped bool                  // nothing new is sent
+	listing time.Duration         // that the last read of parked keys took
 
 	suspects []item // rows to be sent alone, see solo.go
 	solo     *row   // the one that is
@@ -83,7 +84,7 @@ func (c *core) grant(leases []outbox.LaneLease, w *window) (lost []*lane) {
 			l.lease.Dead = l.lease.Dead || ls.Dead
 			if l.lease.Config != ls.Config {
 				l.lease.Config = ls.Config
-				l.fresh = true
+				l.reload()
 			}
 			continue
 		}
@@ -93,7 +94,7 @@ func (c *core) grant(leases []outbox.LaneLease, w *window) (lost []*lane) {
 		}
 		l = &lane{
 			lease: ls, route: c.routes[i], window: w, more: true, fresh: true, tried: ls.TriedTo, want: ls.TriedTo, ahead: aheadMin,
-			rows: map[int64]*row{}, keys: map[string]*key{}, partial: map[int64]*key{}, parked: map[string]bool{}, still: map[int64]bool{},
+			rows: map[int64]*row{}, keys: map[string]*key{}, partial: map[int64]*key{}, parked: map[string]bool{}, still: map[int64]bool{}, since: map[string]bool{},
 		}
 		if ls.Unclean && c.dropped[ls.Lane] != ls.Epoch-1 {
 			// Its owner died, unless that was an earlier window of ours.
@@ -114,11 +115,12 @@ func (c *core) grant(leases []outbox.LaneLease, w *window) (lost []*lane) {
 	return lost
 }
 
-// unloaded lists the lanes whose parked keys are to be read: new ones, and
-// those an operator has changed.
-func (c *core) unloaded() (ls []*lane) {
+// unloaded lists the lanes whose parked keys are to be read: new ones, those an
+// operator has changed, and after a while those in which a message has parked
+// its key.
+func (c *core) unloaded(now time.Time) (ls []*lane) {
 	for _, l := range c.list {
-		if l.fresh && !l.closed() {
+		if (l.fresh || !l.stale.IsZero() && !now.Before(l.stale)) && !l.closed() {
 			ls = append(ls, l)
 		}
 	}

@@ -66,18 +66,20 @@ type lane struct {
 	held    int    // rows in memory that were not handed out
 	pending int    // rows handed out whose outcome is not settled
 
-	fresh    bool        // its parked keys are to be read
-	changes  int         // of its parked keys that other calls have made
-	loaded   bool        // its parked keys are known
-	draining bool        // to be given back once pending is 0
-	lost     atomic.Bool // not ours any more; senders ask without the lock
+	fresh    bool            // its parked keys are to be read
+	stale    time.Time       // when they are to be read once more
+	since    map[string]bool // parked by a message since that read began
+	changes  int             // of its parked keys that moves have made
+	loaded   bool            // its parked keys are known
+	draining bool            // to be given back once pending is 0
+	lost     atomic.Bool     // not ours any more; senders ask without the lock
 }
 
 // Live implements transport.Lease.
 func (l *lane) Live() bool { return !l.lost.Load() && l.window.live() }
 
-// reload has the parked keys read again after a call that has, or may have,
-// changed them. A read of them that is under way does not count: it may be older
+// reload has the parked keys read again after a command or a call that has, or
+// may have, changed them. A read of them that is under way does not count: it may be older
 // than the change, and park a key for ever, or let one go, that the table does
 // not.
 func (l *lane) reload() {

@@ -16,7 +16,6 @@ type leaser struct {
 	loop
 	e    *engine
 	at   time.Time // when to renew next
-	load bool      // lanes' parked keys have to be read first
 	held []outbox.LaneLease
 	old  *window   // its sends are not back yet
 	give time.Time // until then they are waited for
@@ -41,12 +40,6 @@ func (l *leaser) next() (*call, wait) {
 			return nil, wait{d: l.give.Sub(now)}
 		}
 		l.old = nil
-	}
-	if l.load && w.live() {
-		if lanes := e.core.unloaded(); len(lanes) > 0 {
-			return l.loadCall(w, lanes), wait{}
-		}
-		l.load = false
 	}
 	if now.Before(l.at) && !e.core.drained() && !e.core.hold {
 		return nil, wait{d: min(l.at.Sub(now), max(w.left(), time.Millisecond))}
@@ -106,7 +99,7 @@ func (l *leaser) renewCall(w *window, started time.Time) *call {
 				} else {
 					l.at = time.Now() // at once, after the loop's pause
 				}
-			case !w.extend(started.Add(e.opt.TTL-l.margin()), l.signal):
+			case !w.extend(started.Add(e.opt.TTL - l.margin())):
 				reason = "its renewal came too late"
 				lost = l.endWindow(reason)
 			default:
@@ -149,7 +142,6 @@ func (l *leaser) granted(w *window, started time.Time, want int, g outbox.LaneGr
 	e.clock = clock{g.Now, time.Now()}
 	e.shares = g.Shares
 	e.all = true
-	l.load = true
 	short, over := l.balance()
 	for _, ln := range over {
 		e.core.drain(ln)
@@ -187,63 +179,6 @@ func (l *leaser) balance() (short int, over []*lane) {
 	return short, over
 }
 
-// loadCall learns the parked keys of lanes before anything of them is read.
-func (l *leaser) loadCall(w *window, lanes []*lane) *call {
-	e := l.e
-	numbers, changes := make([]outbox.Lane, len(lanes)), make([]int, len(lanes))
-	for i, ln := range lanes {
-		numbers[i], changes[i] = ln.lease.Lane, ln.changes
-	}
-	var parked []outbox.ParkedKey
-	return &call{
-		timeout: min(max(w.left(), time.Millisecond), callTimeout),
-		do: func(ctx context.Context, ls outbox.LaneStore) (err error) {
-			if e.parker != nil {
-				parked, err = e.parker.ParkedKeys(ctx, numbers)
-			}
-			return err
-		},
-		end: func(err error) {
-			if err != nil {
-				return
-			}
-			e.mu.Lock()
-			for i, ln := range lanes {
-				if !ln.closed() && ln.changes == changes[i] {
-					e.core.loadParked(ln, parked)
-				}
-			}
-			e.mu.Unlock()
-			e.read.signal()
-			e.sweep.signal()
-		},
-	}
-}
-
-// loadParked takes the parked keys of lane l out of parked.
-func (c *core) loadParked(l *lane, parked []outbox.ParkedKey) {
-	now := map[string]bool{}
-	for _, p := range parked {
-		if p.Lane == l.lease.Lane {
-			now[string(p.Key)] = true
-			if !l.parked[string(p.Key)] {
-				c.park(l, string(p.Key))
-			}
-		}
-	}
-	var back []string
-	for k := range l.parked {
-		if !now[k] {
-			back = append(back, k)
-		}
-	}
-	slices.Sort(back)
-	for _, k := range back {
-		c.unpark(l, k)
-	}
-	l.fresh, l.loaded, l.moving = false, true, true
-}
-
 // endWindow gives every lane up; the next window begins when the sends of this
 // one are back.
 func (l *leaser) endWindow(reason string) (lost []outbox.LaneLease) {
@@ -256,7 +191,7 @@ func (l *leaser) endWindow(reason string) (lost []outbox.LaneLease) {
 		e.core.drop(ln)
 	}
 	l.old, l.give, l.at = w, time.Now().Add(e.opt.TTL), time.Time{}
-	e.window = newWindow()
+	e.window = newWindow(l.signal)
 	e.shares = nil
 	return lost
 }

@@ -82,6 +82,7 @@ func (c *core) putBack(r *row, o transport.Outcome, now time.Time) {
 		c.endSolo(r)
 		if k != nil {
 			k.flight--
+			c.cut(k, 0) // nothing of the key overtakes it
 		}
 		return
 	}
@@ -250,9 +251,13 @@ func (c *core) settled(r *row, res outbox.SettleResult, now time.Time) (fenced b
 	}
 	if o.Outcome == outbox.SettlePark {
 		// By the time of this answer an operator may have let the key go, and a
-		// move may have lifted it: the store's list is the truth.
+		// move may have lifted it: the store's list is the truth. It is not read
+		// for each key, of which many may be parked one after the other.
 		c.park(l, k.name)
-		l.reload()
+		l.since[k.name] = true
+		if l.stale.IsZero() {
+			l.stale = now.Add(max(housekeeping, 20*c.listing))
+		}
 		return false
 	}
 	c.advance(k)

@@ -216,8 +216,8 @@ func newEngine(opt Options, ls outbox.LaneStore, transports map[string]transport
 		}
 		e.core.routes = append(e.core.routes, rt)
 	}
-	e.window = newWindow()
 	e.lease = &leaser{loop: newLoop("lease"), e: e}
+	e.window = newWindow(e.lease.signal)
 	e.read = &reader{loop: newLoop("read"), e: e, poll: opt.PollMin}
 	e.sweep = newSweeper(e)
 	e.settle = &settler{loop: newLoop("settle"), e: e, most: settleRows}

@@ -113,8 +113,6 @@ func (s *settler) written(batch []*row, req *outbox.SettleRequest, results []out
 		}
 	}
 	drained := e.core.drained()
-	parked := len(e.core.unloaded()) > 0
-	e.lease.load = e.lease.load || parked
 	e.kickSenders()
 	e.mu.Unlock()
 	for i, r := range batch {
@@ -122,7 +120,7 @@ func (s *settler) written(batch []*row, req *outbox.SettleRequest, results []out
 		e.opt.Hooks.settled(r, &req.Settlements[i], results[i])
 	}
 	e.leasesLost(lost, "an outcome was fenced")
-	if drained || parked || len(lost) > 0 {
+	if drained || len(lost) > 0 {
 		e.lease.signal()
 	}
 	e.read.signal() // there is room, and keys may be due

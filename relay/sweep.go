@@ -69,6 +69,9 @@ func (s *sweeper) next() (*call, wait) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
+	if lanes := e.core.unloaded(e.now()); len(lanes) > 0 {
+		return s.loadCall(lanes), wait{}
+	}
 	if len(s.found) > 0 {
 		if c := s.findCall(); c != nil {
 			return c, wait{}
@@ -266,6 +269,69 @@ func (s *sweeper) promoteCall(now time.Time) *call {
 	}
 }
 
+// loadCall learns the parked keys of lanes, before anything of a new one is
+// read. With many of them it takes long: a renewal must not wait for it.
+func (s *sweeper) loadCall(lanes []*lane) *call {
+	e := s.e
+	numbers, changes := make([]outbox.Lane, len(lanes)), make([]int, len(lanes))
+	for i, ln := range lanes {
+		numbers[i], changes[i] = ln.lease.Lane, ln.changes
+		clear(ln.since)
+	}
+	began := time.Now()
+	var parked []outbox.ParkedKey
+	return &call{
+		timeout: callTimeout,
+		do: func(ctx context.Context, ls outbox.LaneStore) (err error) {
+			if e.parker != nil {
+				parked, err = e.parker.ParkedKeys(ctx, numbers)
+			}
+			return err
+		},
+		end: func(err error) {
+			if err != nil {
+				return
+			}
+			e.mu.Lock()
+			e.core.listing = time.Since(began)
+			for i, ln := range lanes {
+				if !ln.closed() && ln.changes == changes[i] {
+					e.core.loadParked(ln, parked, e.now())
+				}
+			}
+			e.mu.Unlock()
+			e.read.signal()
+		},
+	}
+}
+
+// loadParked takes the parked keys of lane l out of parked.
+func (c *core) loadParked(l *lane, parked []outbox.ParkedKey, at time.Time) {
+	now := map[string]bool{}
+	for _, p := range parked {
+		if p.Lane == l.lease.Lane {
+			now[string(p.Key)] = true
+			if !l.parked[string(p.Key)] {
+				c.park(l, string(p.Key))
+			}
+		}
+	}
+	var back []string
+	for k := range l.parked {
+		if !now[k] && !l.since[k] {
+			back = append(back, k)
+		}
+	}
+	slices.Sort(back)
+	for _, k := range back {
+		c.unpark(l, k)
+	}
+	l.fresh, l.stale, l.loaded, l.moving = false, time.Time{}, true, true
+	if len(l.since) > 0 {
+		l.stale = at.Add(housekeeping)
+	}
+}
+
 // parkCall moves the rows of parked and unparking keys.
 func (s *sweeper) parkCall(now time.Time) *call {
 	e := s.e
@@ -292,18 +358,13 @@ func (s *sweeper) parkCall(now time.Time) *call {
 				// After an error keys may have been let go that no later call names.
 				if err != nil || slices.ContainsFunc(back, func(p outbox.ParkedKey) bool { return p.Lane == ls.Lane }) {
 					l.reload()
-					e.lease.load = true
 				}
 				l.moving = err != nil || len(l.parked) > 0 || moved == moveRows
 			}
-			load := e.lease.load
 			if err == nil && moved == moveRows {
 				s.park = time.Now()
 			}
 			e.mu.Unlock()
-			if load {
-				e.lease.signal()
-			}
 		},
 	}
 }

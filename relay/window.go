@@ -14,6 +14,7 @@ import (
 // sending already.
 type window struct {
 	owner  outbox.ID
+	onEnd  func()       // told when its trust has run out
 	start  time.Time    // carries the monotonic clock
 	until  atomic.Int64 // trusted until, in nanoseconds after start; 0 = no renewal yet
 	wall   atomic.Int64 // the same on the wall clock, in Unix nanoseconds
@@ -24,16 +25,28 @@ type window struct {
 	timer  *time.Timer
 }
 
-func newWindow() *window {
-	w := &window{owner: outbox.NewID(), start: time.Now()}
+func newWindow(onEnd func()) *window {
+	w := &window{owner: outbox.NewID(), start: time.Now(), onEnd: onEnd}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	return w
 }
 
-// live is asked immediately before bytes go out.
+// live is asked immediately before bytes go out. Who hears no once hears it for
+// ever: a wall clock that was set forward may be set back, and a row put back in
+// between would go out behind later ones of its key.
 func (w *window) live() bool {
+	if w.ended.Load() {
+		return false
+	}
 	now := time.Now()
-	return !w.ended.Load() && w.trusted(now.Sub(w.start), now.UnixNano())
+	if w.trusted(now.Sub(w.start), now.UnixNano()) {
+		return true
+	}
+	if w.until.Load() != 0 && w.ended.CompareAndSwap(false, true) {
+		w.cancel()
+		w.onEnd()
+	}
+	return false
 }
 
 // trusted judges by both clocks. The monotonic one may stand still while a
@@ -47,26 +60,21 @@ func (w *window) trusted(since time.Duration, wall int64) bool {
 // over tells whether the window was once trusted and is not any more.
 func (w *window) over() bool { return w.until.Load() != 0 && !w.live() }
 
-// extend trusts the leases until t after a renewal, and calls ended when that
-// trust runs out, even while the next renewal hangs. false: the window was over
-// before the answer came.
-func (w *window) extend(t time.Time, ended func()) bool {
+// extend trusts the leases until t after a renewal. When that trust runs out,
+// the window ends, even while the next renewal hangs. false: it was over before
+// the answer came.
+func (w *window) extend(t time.Time) bool {
 	if w.over() {
 		return false
 	}
-	w.until.Store(max(w.until.Load(), int64(t.Sub(w.start))))
+	// In this order: until tells live that there is something to end.
 	w.wall.Store(t.UnixNano())
+	w.until.Store(max(w.until.Load(), int64(t.Sub(w.start))))
 	if w.timer != nil {
 		w.timer.Reset(w.left())
 		return w.live()
 	}
-	w.timer = time.AfterFunc(w.left(), func() {
-		if !w.live() {
-			w.ended.Store(true)
-			w.cancel()
-			ended()
-		}
-	})
+	w.timer = time.AfterFunc(w.left(), func() { w.live() })
 	return w.live()
 }
 
