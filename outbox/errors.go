@@ -34,6 +34,10 @@ var (
 	// ErrOwnerEnded: the lease window of this owner has ended. It is never
 	// reopened: take lanes again under a new owner id.
 	ErrOwnerEnded = errors.New("lease owner has ended")
+	// ErrRefused: the database understood the statement and refused it (a
+	// constraint, a trigger, a missing right). Nothing changed, and the
+	// connection is sound.
+	ErrRefused = errors.New("refused by the database")
 	// ErrSchema: the tables are missing, older or newer than the program.
 	ErrSchema = errors.New("outbox schema does not fit this program")
 )

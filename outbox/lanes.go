@@ -85,7 +85,9 @@ type LaneStore interface {
 	// result per settlement. An accepted row is deleted without a fence: it is
 	// out. Everything else, and TriedTo, happens only where (lane, owner,
 	// epoch) still holds the lane. After an error nothing or everything may
-	// have committed; repeating the request is harmless.
+	// have committed; repeating the request is harmless. A store that can tell
+	// says [ErrRefused] when a row of the request is at fault, so that the
+	// others need not wait for it.
 	//
 	// A row that was moved aside while its message was in flight, because its
 	// key was parked, is found and settled where it lies; unless its outcome

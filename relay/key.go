@@ -25,14 +25,15 @@ const (
 
 type row struct {
 	outbox.LaneRow
-	lane  *lane
-	key   *key // nil: unordered
-	state rowState
-	size  int
-	out   outbox.Settlement   // its outcome, on its way to the store
-	sent  *transport.Delivery // the send under way; reports of others are ignored
-	since uint64              // the route's accepted count when it was sent
-	to    reporter            // who hears the outcome
+	lane    *lane
+	key     *key // nil: unordered
+	state   rowState
+	size    int
+	out     outbox.Settlement   // its outcome, on its way to the store
+	refused bool                // by the database, and told
+	sent    *transport.Delivery // the send under way; reports of others are ignored
+	since   uint64              // the route's accepted count when it was sent
+	to      reporter            // who hears the outcome
 }
 
 // Reported implements transport.Sink.

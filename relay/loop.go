@@ -148,9 +148,10 @@ func (s *session) do(ctx context.Context, c *call) error {
 	return err
 }
 
-// answered notes how a call went and tells whether its connection is lost.
+// answered notes how a call went and tells whether its connection is lost. A
+// settle that the database refuses is the business of its rows.
 func (e *engine) answered(purpose string, err error) (lost bool) {
-	if err == nil || errors.Is(err, outbox.ErrOwnerEnded) {
+	if err == nil || errors.Is(err, outbox.ErrOwnerEnded) || purpose == e.settle.purpose && errors.Is(err, outbox.ErrRefused) {
 		e.state.set(purpose, nil)
 		return false
 	}

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,11 +16,15 @@ const settleRows = 1000
 // settler writes outcomes, many at once.
 type settler struct {
 	loop
-	e      *engine
-	most   int                 // outcomes in the next statement
-	renews int                 // the engine's count at the last failure
-	rested bool                // it has lingered since the last one
-	list   []outbox.Settlement // memory of the call under way
+	e        *engine
+	most     int                 // outcomes in the next statement
+	renews   int                 // the engine's count at the last failure
+	rested   bool                // it has lingered since the last one
+	aside    []*row              // refused by the database, each alone
+	retry    time.Time           // when the first of them is tried again
+	probing  bool                // the call under way tries one of them
+	failures int                 // of those, since the last success
+	list     []outbox.Settlement // memory of the call under way
 }
 
 func (s *settler) next() (*call, wait) {
@@ -28,15 +33,23 @@ func (s *settler) next() (*call, wait) {
 	defer e.mu.Unlock()
 	waiting := len(e.core.outbox)
 	marked, urgent := e.core.marks()
-	if waiting == 0 && len(marked) == 0 {
-		return nil, wait{d: time.Hour}
+	batch := s.takeAside()
+	s.probing = len(batch) > 0
+	if !s.probing {
+		if waiting == 0 && len(marked) == 0 {
+			w := time.Hour
+			if len(s.aside) > 0 {
+				w = time.Until(s.retry)
+			}
+			return nil, wait{d: w}
+		}
+		if waiting < settleRows/4 && !s.rested && !e.fast && !urgent {
+			s.rested = true
+			return nil, wait{linger, true}
+		}
+		s.rested = false
+		batch = e.core.takeOutcomes(s.most)
 	}
-	if waiting < settleRows/4 && !s.rested && !e.fast && !urgent {
-		s.rested = true
-		return nil, wait{linger, true}
-	}
-	s.rested = false
-	batch := e.core.takeOutcomes(s.most)
 	s.list = s.list[:0]
 	for _, r := range batch {
 		s.list = append(s.list, r.out)
@@ -69,28 +82,47 @@ func (s *settler) next() (*call, wait) {
 }
 
 // failed puts the outcomes back: they may have been written, and repeating them
-// is harmless. If renewals succeed meanwhile, it is not the connection: a row
-// that the database refuses is found by halves; alone, it goes behind the
-// others.
+// is harmless. If the database refused them, or renewals succeed meanwhile, it is
+// not the connection: the row at fault is found by halves and set aside.
 func (s *settler) failed(batch []*row, err error) {
 	e := s.e
 	e.mu.Lock()
-	outage := s.renews == e.renews
+	outage := !errors.Is(err, outbox.ErrRefused) && s.renews == e.renews
 	s.renews = e.renews
-	alone := len(batch) == 1 && !outage
-	if !outage {
-		s.most = max(s.most/2, 1)
-	}
-	e.core.seen[evRefused]++
-	if alone {
-		e.core.outbox = append(e.core.outbox, batch[0])
-	} else {
+	switch {
+	case outage:
+		e.core.outbox = append(batch, e.core.outbox...)
+	case len(batch) == 1:
+		s.setAside(batch[0])
+	default:
+		s.most = max(len(batch)/2, 1)
 		e.core.outbox = append(batch, e.core.outbox...)
 	}
+	e.core.seen[evRefused]++
 	e.mu.Unlock()
-	if alone {
+	if !outage && len(batch) == 1 && !batch[0].refused {
+		batch[0].refused = true
 		e.trouble(fmt.Errorf("settle of message %s: %w", batch[0].Record.ID, err))
 	}
+}
+
+// setAside keeps a row whose outcome is refused, to be tried again later.
+func (s *settler) setAside(r *row) {
+	s.aside = append(s.aside, r)
+	s.failures++
+	s.retry = time.Now().Add(backoff(time.Second, time.Minute, s.failures))
+}
+
+// takeAside is the row set aside first, when it is time. The others wait for its
+// success.
+func (s *settler) takeAside() []*row {
+	if len(s.aside) == 0 || time.Now().Before(s.retry) && !s.e.fast {
+		return nil
+	}
+	r := s.aside[0]
+	s.aside = s.aside[1:]
+	s.e.core.outbox = append([]*row{r}, s.e.core.outbox...)
+	return s.e.core.takeOutcomes(1)
 }
 
 func (s *settler) written(batch []*row, req *outbox.SettleRequest, results []outbox.SettleResult, marked []*lane) {
@@ -98,6 +130,10 @@ func (s *settler) written(batch []*row, req *outbox.SettleRequest, results []out
 	var lost []outbox.LaneLease
 	e.mu.Lock()
 	s.most = min(s.most*2, settleRows)
+	if s.probing {
+		e.core.outbox = append(e.core.outbox, s.aside...)
+		s.aside, s.failures = nil, 0
+	}
 	now := e.now()
 	for i, l := range marked {
 		if !l.closed() {

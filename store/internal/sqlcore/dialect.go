@@ -32,6 +32,7 @@ type Dialect struct {
 
 	missing func(error) bool // a table or schema does not exist
 	busy    func(error) bool // nothing happened; try again soon
+	refused func(error) bool // the statement, by a constraint, a trigger or a missing right
 
 	// prepare readies a connection of its own for the relay; undo puts it back
 	// into its old state, and is nil if that cannot be done: the connection is

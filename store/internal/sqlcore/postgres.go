@@ -30,7 +30,13 @@ var postgresDialect = Dialect{
 	lanes:     func(first, n int64) any { return numbers('{', first, n, '}') },
 	missing:   func(err error) bool { s := sqlState(err); return s == "42P01" || s == "3F000" },
 	// Deadlock and serialization failure: PostgreSQL has rolled back.
-	busy:    func(err error) bool { s := sqlState(err); return s == "40P01" || s == "40001" },
+	busy: func(err error) bool { s := sqlState(err); return s == "40P01" || s == "40001" },
+	refused: func(err error) bool {
+		// Data exception, constraint, access rule and, from triggers, RAISE and
+		// with check option.
+		s := sqlState(err)
+		return len(s) == 5 && slices.Contains([]string{"22", "23", "42", "44", "P0"}, s[:2])
+	},
 	prepare: preparePostgres,
 	macros: []string{
 		// As a sub-select it is worked out once and can bound an index scan.

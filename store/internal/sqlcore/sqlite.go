@@ -31,6 +31,7 @@ var sqliteDialect = Dialect{
 	lanes:         func(first, n int64) any { return numbers('[', first, n, ']') },
 	missing:       func(err error) bool { return strings.Contains(err.Error(), "no such table") },
 	busy:          busySQLite,
+	refused:       func(err error) bool { c := codeSQLite(err); return c == 18 || c == 19 }, // too big, constraint
 	prepare:       prepareSQLite,
 	beforeMigrate: writeAhead,
 	macros: []string{
@@ -307,12 +308,19 @@ func rowsSQLite(columns ...string) string {
 // busySQLite: another connection has the write lock (SQLITE_BUSY, 5, with its
 // extended codes 261, 517 and 773) or a shared cache is locked (6).
 func busySQLite(err error) bool {
-	var e interface{ Code() int }
-	if errors.As(err, &e) {
-		code := e.Code() & 0xff
+	if code := codeSQLite(err); code != 0 {
 		return code == 5 || code == 6
 	}
 	return strings.Contains(err.Error(), "database is locked") || strings.Contains(err.Error(), "database table is locked")
+}
+
+// codeSQLite is the primary result code, 0 if the driver does not tell.
+func codeSQLite(err error) int {
+	var e interface{ Code() int }
+	if errors.As(err, &e) {
+		return e.Code() & 0xff
+	}
+	return 0
 }
 
 // prepareSQLite switches the engine's own waiting off: it sleeps up to 100 ms

@@ -352,12 +352,16 @@ func transaction(ctx context.Context, c Conn, begin string, fn func(Querier) err
 	return nil
 }
 
-// wrap says what was being done, and what a missing table means.
+// wrap says what was being done, and what the error means.
 func (s *Store) wrap(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %s: %w", s.Package, what, s.schemaError(err))
+	err = s.schemaError(err)
+	if s.d.refused(err) && !errors.Is(err, outbox.ErrSchema) {
+		err = fmt.Errorf("%w: %w", outbox.ErrRefused, err)
+	}
+	return fmt.Errorf("%s: %s: %w", s.Package, what, err)
 }
 
 func (s *Store) schemaError(err error) error {

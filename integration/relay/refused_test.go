@@ -1,0 +1,79 @@
+package relay_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// A settle that the database refuses is the business of its row: that one is
+// named once, all others are written, no lane starts over and the database does
+// not count as lost. When the reason has gone, so does the row.
+func TestSettleThatIsRefused(t *testing.T) {
+	t.Parallel()
+	onEngines(t, func(t *testing.T, g *rig) {
+		var mu sync.Mutex
+		var states, troubles []string
+		const messages = 300
+		for i := range messages {
+			g.must(g.publish(fmt.Sprint("k", i%10))(true))
+		}
+		bad := "k3/7"
+		if g.e.driver == "sqlite" {
+			_, err := g.db.Exec(`CREATE TRIGGER refuse BEFORE DELETE ON postrider_outbox WHEN CAST(OLD.body AS TEXT) = '` + bad + `' BEGIN SELECT RAISE(ABORT, 'not this one'); END`)
+			g.must(err)
+		} else {
+			_, err := g.db.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				IF convert_from(OLD.body, 'UTF8') = '` + bad + `' THEN RAISE EXCEPTION 'not this one'; END IF; RETURN OLD; END $$`)
+			g.must(err)
+			_, err = g.db.Exec(`CREATE TRIGGER refuse BEFORE DELETE ON postrider_outbox FOR EACH ROW EXECUTE FUNCTION refuse()`)
+			g.must(err)
+		}
+		_, stop := g.start(&relay.Options{TTL: 2 * time.Second, Hooks: relay.Hooks{
+			Store: func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				states = append(states, fmt.Sprint(err))
+			},
+			Trouble: func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				troubles = append(troubles, err.Error())
+			},
+		}})
+		g.waitAccepted(messages)
+		left := func(want int64) {
+			t.Helper()
+			for end := time.Now().Add(time.Minute); g.pending() != want; time.Sleep(20 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("P7: %d rows left, want %d", g.pending(), want)
+				}
+			}
+		}
+		left(1)
+		mu.Lock()
+		if len(states) > 0 {
+			t.Errorf("P7: the store counts as lost: %v", states)
+		}
+		if len(troubles) != 1 || !strings.Contains(troubles[0], "not this one") {
+			t.Errorf("P7: %d reports, want one that says why: %v", len(troubles), troubles)
+		}
+		mu.Unlock()
+		drop := `DROP TRIGGER refuse ON postrider_outbox`
+		if g.e.driver == "sqlite" {
+			drop = `DROP TRIGGER refuse`
+		}
+		_, err := g.db.Exec(drop)
+		g.must(err)
+		left(0)
+		g.must(stop())
+		g.inOrder()
+		if n := len(g.rec.Accepted()); n != messages {
+			t.Errorf("P7: %d sends of %d messages", n, messages)
+		}
+	})
+}
