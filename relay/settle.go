@@ -110,7 +110,7 @@ func (s *settler) failed(batch []*row, err error) {
 func (s *settler) setAside(r *row) {
 	s.aside = append(s.aside, r)
 	s.failures++
-	s.retry = time.Now().Add(backoff(time.Second, time.Minute, s.failures))
+	s.retry = time.Now().Add(jitter(s.e.core.draw, time.Second, time.Minute, s.failures))
 }
 
 // takeAside is the row set aside first, when it is time. The others wait for its

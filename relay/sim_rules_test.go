@@ -89,6 +89,9 @@ func (s *sim) handOut(r *simRelay, b *batch) {
 	if r.rules.held {
 		s.breaks("hold", "relay %d sends after a lost connection and before a renewal", r.name)
 	}
+	if w := b.window; !w.trusted(time.Since(w.start), time.Now().UnixNano()) {
+		return // its lease has run out unnoticed: each send finds that, and nothing goes out
+	}
 	for _, d := range b.ds {
 		key := string(d.Record.Message.Key)
 		if p := s.parkings[key]; p != nil && p.confirmed && d.Epoch == s.epochs[d.Lane] {
