@@ -83,7 +83,7 @@ func TestRelayThroughPgBouncer(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := s.Listen(ctx, func() {}, nil); !errors.Is(err, pgxstore.ErrPooler) {
+	if err := s.Listen(wait, func() {}, nil); !errors.Is(err, pgxstore.ErrPooler) {
 		t.Errorf("Listen: got %v, want pgxstore.ErrPooler", err)
 	}
 	if n, err := s.CountDead(ctx, ""); err != nil || n != int64(len(poison)) {

@@ -37,6 +37,30 @@
 // docs/operations.md lists the rights that a database role needs to publish, to
 // consume and to relay.
 //
+// # Wake-up
+//
+// A relay in the producer's process is woken by its Wake. One in another
+// process learns of commits from a [Notifier] beside the producers and
+// [Store.Listen] beside the relay, within a millisecond or two:
+//
+//	notifier := store.Notifier()
+//	go notifier.Run(ctx, nil)
+//	work, err := outbox.NewUnitOfWork(box, pgxstore.Begin(pool, nil), &outbox.UnitOptions{Committed: notifier.Committed})
+//	...
+//	go store.Listen(ctx, relay.Wake, nil)
+//
+// Nothing is ever notified within a producer's transaction. Without both, or
+// when a notification is lost, relays find messages by polling.
+//
+// # Poolers
+//
+// Behind a transaction pooler, which the store notices by itself, a session pins
+// no connection: each call is a transaction with the settings in it. Statements
+// then go by pgx.QueryExecModeExec, or by the simple protocol where the pool has
+// it as default, so that PgBouncer needs no prepared statements. Batches have
+// the mode of their connection: with [Store.Queue] the pool's default mode must
+// be one that the pooler knows.
+//
 // # Time
 //
 // Instants are stored as microseconds since 1970 UTC in integer columns, so

@@ -83,9 +83,8 @@ func (s *Store) OldestPending(ctx context.Context, now time.Time) (created time.
 }
 
 // LaneSession implements outbox.LaneSessioner: it takes a connection out of the
-// pool and readies it. Settings that cannot be taken
-// back are never given back to the pool: closing such a session closes the
-// connection.
+// pool and readies it. Closing the session closes the connection, whose settings
+// must not come back to the pool. Behind a transaction pooler it pins nothing.
 //
 // A pool whose limit leaves no connection for anybody else is
 // outbox.ErrInvalidArgument with the limit that is needed.
@@ -114,8 +113,9 @@ func (s *Store) SweepLanes(ctx context.Context, reads []outbox.LaneRead, dst []o
 // message was in flight, because its key was parked, is found there. Parking a
 // row without a key makes it a dead letter.
 //
-// Accepted rows alone cost one statement per 1,000; other outcomes, and rows to
-// be counted for dead letters, take a transaction of some more.
+// Accepted rows alone cost one round trip, with a statement per 1,000; other
+// outcomes, and rows to be counted for dead letters, take a transaction of some
+// more.
 func (s *Store) SettleLanes(ctx context.Context, r outbox.SettleRequest) ([]outbox.SettleResult, error) {
 	return s.core.SettleLanes(ctx, r)
 }

@@ -68,11 +68,11 @@ var (
 // [Store.Migrate] and [Store.Check]. It reads the routes if the tables are there
 // and a connection is to be had within a second, else the first call that needs
 // them does. Errors are outbox.ErrInvalidArgument.
-func New(db *pgxpool.Pool, opts *Options) (*Store, error) {
-	if db == nil {
+func New(pool *pgxpool.Pool, opts *Options) (*Store, error) {
+	if pool == nil {
 		return nil, errNoPool
 	}
-	p := newPool(db)
+	p := newPool(pool)
 	core, err := sqlcore.New(sqlcore.Config{
 		Package: "pgxstore", Dialect: sqlcore.PostgreSQL, Pool: p, Sessions: p, Rows: newTable, Options: opts.core(),
 		MorePool: "raise MaxConns of the pool, pool_max_conns in its URL",
@@ -90,9 +90,10 @@ var errNoPool = fmt.Errorf("%w: the *pgxpool.Pool is nil: open it first", outbox
 // nil. Errors are outbox.ErrInvalidArgument.
 func Script(opts *Options) (string, error) { return sqlcore.Script(sqlcore.PostgreSQL, opts.core()) }
 
-// Enlist implements outbox.Enlister. One record costs one statement, many cost
-// one per 1,000 records or 8 MiB of each route, and scheduled ones a statement
-// of their own. An id is looked for among the rows of its route that tx can
+// Enlist implements outbox.Enlister. It costs one round trip for each 8 MiB. One
+// record is one statement, many are one per 1,000 records or 8 MiB of each route,
+// scheduled ones a statement of their own, and several statements one pgx.Batch;
+// behind a transaction pooler they go one by one. An id is looked for among the rows of its route that tx can
 // see; a concurrent transaction that enlists the same id under another
 // ordering key is not noticed.
 //
