@@ -63,7 +63,7 @@ type DeadQuery struct {
 // ReplayResult is what a replay did.
 type ReplayResult struct {
 	Replayed  int   // back in the hot range
-	LaterOut  int64 // sum of DeadLetter.LaterOut of the replayed: what they can no longer precede
+	LaterOut  int64 // messages out already behind the first one replayed of each key: what those can no longer precede
 	Conflicts []ID  // pending already; left among the dead
 	Missing   []ID  // not among the dead
 }

@@ -24,7 +24,7 @@ type AuditEntry struct {
 	By    string
 	At    time.Time
 	What  string // "park", "unpark", "replay", "discard"
-	Count int    // rows or keys that it changed
+	Count int    // rows or keys that it changed, never 0
 }
 
 // Audit returns what operators did, oldest first.
@@ -35,6 +35,9 @@ func (m *Mem) Audit() []AuditEntry {
 }
 
 func (m *Mem) note(by, what string, count int) {
+	if count == 0 {
+		return
+	}
 	m.audit = append(m.audit, AuditEntry{By: by, At: m.now(), What: what, Count: count})
 }
 
@@ -146,6 +149,7 @@ func (m *Mem) ReplayDead(ctx context.Context, by string, ids ...outbox.ID) (res 
 	err = m.write(ctx, "ReplayDead", func() error {
 		lanes := map[outbox.Lane]bool{}
 		done := map[outbox.ID]bool{}
+		later := map[parkedID]int64{}
 		for _, id := range ids {
 			d := m.dead[id]
 			switch {
@@ -160,7 +164,7 @@ func (m *Mem) ReplayDead(ctx context.Context, by string, ids ...outbox.ID) (res 
 				delete(m.dead, id)
 				m.put(r, false)
 				res.Replayed++
-				res.LaterOut += d.LaterOut
+				later[keyOf(r)] = max(later[keyOf(r)], d.LaterOut)
 				lanes[r.lane] = true
 			}
 			done[id] = true
@@ -169,6 +173,9 @@ func (m *Mem) ReplayDead(ctx context.Context, by string, ids ...outbox.ID) (res 
 		// tells it to look again.
 		for n := range lanes {
 			m.lanes[n].config++
+		}
+		for _, n := range later {
+			res.LaterOut += n
 		}
 		m.note(by, "replay", res.Replayed)
 		return nil

@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider/outbox"
@@ -146,6 +148,60 @@ var laterRules = []rule{
 		o.bury(recs[0])
 		o.accept(true, recs[4])
 		e.laterOut("later ones", map[outbox.ID]int64{recs[0].ID: 1, recs[1].ID: 3})
+	}},
+	{"P4_replay_counts_a_message_once", needDead, func(e *env) {
+		recs := []outbox.Record{e.rec("k"), e.rec("k"), e.rec("k"), e.rec("k")}
+		e.enlist(recs...)
+		o := e.owner()
+		o.acquireAll()
+		o.bury(recs[0], recs[2])
+		o.accept(true, recs[1], recs[3])
+		e.laterOut("later ones", map[outbox.ID]int64{recs[0].ID: 2, recs[2].ID: 1})
+		res, err := e.dead().ReplayDead(e.ctx, "test", recs[2].ID, recs[0].ID)
+		e.ok(err)
+		e.equal("replayed and later ones", fmt.Sprint(res.Replayed, res.LaterOut), "2 2")
+	}},
+	{"P4_replays_and_discards_at_once", needDead, func(e *env) {
+		// Whoever comes second finds the letter gone: a message that was said to
+		// be discarded is never sent, and one that is back is no conflict.
+		const letters = 40
+		var recs []outbox.Record
+		for i := range letters {
+			recs = append(recs, e.rec(fmt.Sprint("k", i%4)))
+		}
+		e.enlist(recs...)
+		o := e.owner()
+		o.acquireAll()
+		o.bury(recs...)
+		var wg sync.WaitGroup
+		var replayed, discarded, conflicts atomic.Int64
+		for _, r := range recs {
+			for range 2 {
+				wg.Go(func() {
+					res, err := e.dead().ReplayDead(e.ctx, "test", r.ID)
+					if err != nil {
+						e.Errorf("replay: %v", err)
+					}
+					replayed.Add(int64(res.Replayed))
+					conflicts.Add(int64(len(res.Conflicts)))
+				})
+			}
+			wg.Go(func() {
+				n, err := e.dead().DiscardDead(e.ctx, "test", r.ID)
+				if err != nil {
+					e.Errorf("discard: %v", err)
+				}
+				discarded.Add(int64(n))
+			})
+		}
+		wg.Wait()
+		hot := 0
+		for i := range 4 {
+			hot += len(e.hot(outbox.LaneRead{Lane: e.laneOf(fmt.Sprint("k", i)), Keys: [][]byte{fmt.Append(nil, "k", i)}}))
+		}
+		e.equal("replayed and discarded", replayed.Load()+discarded.Load(), int64(letters))
+		e.equal("pending", int64(hot), replayed.Load())
+		e.equal("conflicts", conflicts.Load(), int64(0))
 	}},
 	{"P4_lease_tells_of_dead_letters_with_keys", needDead, func(e *env) {
 		recs := []outbox.Record{e.rec("k"), e.rec("")}

@@ -3,6 +3,7 @@ package sqlcore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -130,12 +131,20 @@ func (s *Store) ReplayDead(ctx context.Context, by string, ids ...outbox.ID) (re
 	}
 	err = s.write(ctx, "replay dead letters", func(q Querier) error {
 		res = outbox.ReplayResult{}
+		later := map[laneKey]int64{}
 		for part := range slices.Chunk(distinct(ids), chunkRows) {
-			if err := s.replay(ctx, q, t, part, &res); err != nil {
+			done, err := s.replay(ctx, q, t, part, &res, later)
+			if err != nil {
+				return err
+			}
+			if err := s.auditIDs(ctx, q, by, "replay", done); err != nil {
 				return err
 			}
 		}
-		return s.audit(ctx, q, by, "replay", int64(res.Replayed), "")
+		for _, n := range later {
+			res.LaterOut += n
+		}
+		return nil
 	})
 	if err != nil {
 		return outbox.ReplayResult{}, err
@@ -143,42 +152,69 @@ func (s *Store) ReplayDead(ctx context.Context, by string, ids ...outbox.ID) (re
 	return res, nil
 }
 
-func (s *Store) replay(ctx context.Context, q Querier, t *routeTable, ids []outbox.ID, res *outbox.ReplayResult) error {
-	type letter struct {
-		lane  int64
-		route string
-	}
+// letter is a dead letter that is locked.
+type letter struct {
+	laneKey
+	route string
+	later int64
+}
+
+// lockDead locks those of the ids that are among the dead, where the engine
+// locks rows, and tells what they are once whoever held them has let go.
+func (s *Store) lockDead(ctx context.Context, q Querier, ids []outbox.ID) (map[outbox.ID]letter, error) {
 	dead := make(map[outbox.ID]letter, len(ids))
-	err := q.Query(ctx, s.q.FindDead, s.idRows(ids), func(rows Row) error {
+	err := q.Query(ctx, s.q.LockDead, s.idRows(ids), func(rows Row) error {
 		var id idColumn
 		var l letter
 		var name textColumn
-		err := rows.Scan(&id, &l.lane, &name)
-		l.route = string(name)
+		var key bytesColumn
+		err := rows.Scan(&id, &l.lane, &name, &key, &l.later)
+		l.route, l.key = string(name), string(key)
 		dead[id.id] = l
 		return err
 	})
-	if err != nil {
+	return dead, err
+}
+
+// replay returns the ids that are back. later takes, for each of their keys, how
+// many messages of it are out behind the first one that came back.
+func (s *Store) replay(ctx context.Context, q Querier, t *routeTable, ids []outbox.ID, res *outbox.ReplayResult, later map[laneKey]int64) (done []outbox.ID, err error) {
+	// The owner's cursor has passed the old positions: the config version tells
+	// it to look again. The lanes are locked before the rows, as everywhere.
+	lanes, w := map[int64]bool{}, s.Rows(1)
+	err = q.Query(ctx, s.q.LanesOfDead, s.idRows(ids), func(rows Row) error {
+		var lane int64
+		err := rows.Scan(&lane)
+		if !lanes[lane] {
+			lanes[lane] = true
+			w.Int(lane)
+		}
 		return err
+	})
+	if err == nil && len(lanes) > 0 {
+		_, err = q.Exec(ctx, s.q.RaiseConfig, w.Args()...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// A discard or another replay may have taken them until here.
+	dead, err := s.lockDead(ctx, q, ids)
+	if err != nil {
+		return nil, err
 	}
 	byRoute := map[string][]outbox.ID{}
-	var routes []string
 	for _, id := range ids {
-		l, ok := dead[id]
-		if !ok {
+		if l, ok := dead[id]; ok {
+			byRoute[l.route] = append(byRoute[l.route], id)
+		} else {
 			res.Missing = append(res.Missing, id)
-			continue
 		}
-		if byRoute[l.route] == nil {
-			routes = append(routes, l.route)
-		}
-		byRoute[l.route] = append(byRoute[l.route], id)
 	}
 	pending := map[outbox.ID]bool{}
-	for _, name := range routes {
+	for _, name := range slices.Sorted(maps.Keys(byRoute)) {
 		r, ok := t.byName[name]
 		if !ok {
-			return fmt.Errorf("%w %.80q of a dead letter: the store does not have it", outbox.ErrUnknownRoute, name)
+			return nil, fmt.Errorf("%w %.80q of a dead letter: the store does not have it", outbox.ErrUnknownRoute, name)
 		}
 		err := q.Query(ctx, s.q.PendingIDs, append(s.idRows(byRoute[name]), r.lanes), func(rows Row) error {
 			var id idColumn
@@ -187,59 +223,38 @@ func (s *Store) replay(ctx context.Context, q Querier, t *routeTable, ids []outb
 			return err
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	var open []outbox.ID
-	lanes, w := map[int64]bool{}, s.Rows(1)
+	open := slices.DeleteFunc(slices.Clone(ids), func(id outbox.ID) bool { _, ok := dead[id]; return !ok || pending[id] })
+	back := make(map[outbox.ID]bool, len(open))
+	if len(open) > 0 {
+		err = q.Query(ctx, s.q.Replay, s.idRows(open), func(rows Row) error {
+			var id idColumn
+			err := rows.Scan(&id)
+			back[id.id] = true
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
 	for _, id := range ids {
 		l, ok := dead[id]
 		switch {
 		case !ok:
-		case pending[id]:
-			res.Conflicts = append(res.Conflicts, id)
-		default:
-			open = append(open, id)
-			if !lanes[l.lane] {
-				lanes[l.lane] = true
-				w.Int(l.lane)
-			}
-		}
-	}
-	if len(open) == 0 {
-		return nil
-	}
-	// The owner's cursor has passed the old positions: the config version tells
-	// it to look again. The lanes are locked before the rows, as everywhere.
-	if _, err := q.Exec(ctx, s.q.RaiseConfig, w.Args()...); err != nil {
-		return err
-	}
-	back := make(map[outbox.ID]bool, len(open))
-	err = q.Query(ctx, s.q.Replay, s.idRows(open), func(rows Row) error {
-		var id idColumn
-		err := rows.Scan(&id)
-		back[id.id] = true
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	var done []outbox.ID
-	for _, id := range open {
-		if back[id] {
+		case back[id]:
 			done = append(done, id)
-		} else {
+			later[l.laneKey] = max(later[l.laneKey], l.later)
+		default:
 			res.Conflicts = append(res.Conflicts, id)
 		}
 	}
 	res.Replayed += len(done)
-	// Counted as of the deletion, which waits for who counts on beside it.
-	return q.Query(ctx, s.q.DropPlayed, s.idRows(done), func(rows Row) error {
-		var later int64
-		err := rows.Scan(&later)
-		res.LaterOut += later
-		return err
-	})
+	if len(done) > 0 {
+		_, err = q.Exec(ctx, s.q.DropDead, s.idRows(done)...)
+	}
+	return done, err
 }
 
 // DiscardDead implements outbox.DeadLetters.
@@ -247,13 +262,23 @@ func (s *Store) DiscardDead(ctx context.Context, by string, ids ...outbox.ID) (n
 	err = s.write(ctx, "discard dead letters", func(q Querier) error {
 		n = 0
 		for part := range slices.Chunk(distinct(ids), chunkRows) {
-			some, err := q.Exec(ctx, s.q.DropDead, s.idRows(part)...)
+			dead, err := s.lockDead(ctx, q, part)
 			if err != nil {
 				return err
 			}
-			n += int(some)
+			part = slices.DeleteFunc(slices.Clone(part), func(id outbox.ID) bool { _, ok := dead[id]; return !ok })
+			if len(part) == 0 {
+				continue
+			}
+			if _, err := q.Exec(ctx, s.q.DropDead, s.idRows(part)...); err != nil {
+				return err
+			}
+			n += len(part)
+			if err := s.auditIDs(ctx, q, by, "discard", part); err != nil {
+				return err
+			}
 		}
-		return s.audit(ctx, q, by, "discard", int64(n), "")
+		return nil
 	})
 	if err != nil {
 		return 0, err

@@ -186,9 +186,9 @@ type texts struct {
 	ListDeadOf  limited // after time, after id, without body, route
 	CountDead   string
 	CountDeadOf string // route
-	FindDead    string // u(id)
+	LanesOfDead string // u(id)
+	LockDead    string // u(id)
 	Replay      string // u(id)
-	DropPlayed  string // u(id); returns later_out
 	Confirmed   string // u(lane); how many are not
 
 	// Inbox.

@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/postrider/postrider/outbox"
 )
@@ -101,8 +105,33 @@ func (s *Store) command(ctx context.Context, what string, lane int64, change fun
 }
 
 func (s *Store) audit(ctx context.Context, q Querier, by, what string, n int64, detail string) error {
-	_, err := q.Exec(ctx, s.q.Audit, outbox.CleanReason(by), what, n, outbox.CleanReason(detail))
+	_, err := q.Exec(ctx, s.q.Audit, outbox.CleanReason(by), what, n, detail)
 	return err
+}
+
+// auditIDs names the messages of a command; one that has changed nothing leaves
+// no trace.
+func (s *Store) auditIDs(ctx context.Context, q Querier, by, what string, ids []outbox.ID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	var detail strings.Builder
+	for i, id := range ids {
+		if i > 0 {
+			detail.WriteByte(' ')
+		}
+		detail.WriteString(id.String())
+	}
+	return s.audit(ctx, q, by, what, int64(len(ids)), detail.String())
+}
+
+// keyDetail is a key as text: itself if it can be, else in hex as the commands
+// take it.
+func keyDetail(key []byte) string {
+	if utf8.Valid(key) && !bytes.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return string(key)
+	}
+	return "hex:" + hex.EncodeToString(key)
 }
 
 // ParkKey implements outbox.Parker.
@@ -118,7 +147,7 @@ func (s *Store) ParkKey(ctx context.Context, k outbox.ParkedKey) (bool, error) {
 		w.Bytes(k.Key)
 		w.Text(outbox.CleanReason(k.Why))
 		return q.Exec(ctx, s.q.Park, append(w.Args(), outbox.CleanReason(k.By))...)
-	}, k.By, outbox.CleanReason(string(k.Key))+": "+k.Why)
+	}, k.By, keyDetail(k.Key)+": "+outbox.CleanReason(k.Why))
 }
 
 // UnparkKey implements outbox.Parker. A key that is on its way back already is
@@ -130,7 +159,7 @@ func (s *Store) UnparkKey(ctx context.Context, route string, key []byte, by stri
 	}
 	return s.command(ctx, "unpark", lane, func(q Querier) (int64, error) {
 		return q.Exec(ctx, s.q.Unpark, lane, outbox.KeyHash(key), key)
-	}, by, outbox.CleanReason(string(key)))
+	}, by, keyDetail(key))
 }
 
 // Confirmed implements outbox.Confirmer with one statement.

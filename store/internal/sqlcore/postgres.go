@@ -313,11 +313,12 @@ UPDATE {lanes} SET config = config + 1 WHERE lane IN (SELECT lane FROM l)`,
    FROM {dead} WHERE transport = $4::text AND (died_at, id) > ($1::bigint, $2::uuid) ORDER BY died_at, id LIMIT {LIMIT}) o ORDER BY o.died_at, o.id`},
 		CountDead:   `SELECT count(*) FROM {dead}`,
 		CountDeadOf: `SELECT count(*) FROM {dead} WHERE transport = $1::text`,
-		DropPlayed:  `DELETE FROM {dead} o USING unnest($1::uuid[]) AS u(id) WHERE o.id = u.id RETURNING o.later_out`,
 		Confirmed: `SELECT count(*) FROM unnest($1::integer[]) AS u(lane) JOIN {lanes} l ON l.lane = u.lane
   JOIN {lane_marks} m ON m.lane = l.lane JOIN {relays} r ON r.owner = l.owner
  WHERE m.config_seen < l.config AND r.ended = 0 AND r.expires_at > {now}`,
-		FindDead: `SELECT d.id, d.lane, d.transport FROM unnest($1::uuid[]) AS u(id) JOIN {dead} d ON d.id = u.id`,
+		LanesOfDead: `SELECT d.lane FROM unnest($1::uuid[]) AS u(id) JOIN {dead} d ON d.id = u.id`,
+		LockDead: `SELECT d.id, d.lane, d.transport, d.ordering_key, d.later_out FROM unnest($1::uuid[]) AS u(id) JOIN {dead} d ON d.id = u.id
+ ORDER BY d.lane, d.pos, d.id FOR UPDATE OF d`,
 		Replay: `INSERT INTO {outbox} (pos, {msg})
 SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.pos = d.pos) THEN nextval({'outbox_pos}::regclass) ELSE d.pos END, {d.msg}
   FROM unnest($1::uuid[]) AS u(id) JOIN {dead} d ON d.id = u.id ORDER BY d.lane, d.pos

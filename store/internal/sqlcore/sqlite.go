@@ -267,11 +267,11 @@ ON CONFLICT (lane, id) DO NOTHING`,
   FROM {dead} WHERE transport = ?4 AND (died_at, id) > (?1, ?2) ORDER BY died_at, id LIMIT {LIMIT}`},
 		CountDead:   `SELECT count(*) FROM {dead}`,
 		CountDeadOf: `SELECT count(*) FROM {dead} WHERE transport = ?1`,
-		DropPlayed:  `DELETE FROM {dead} WHERE id IN (SELECT u.id FROM {u:id}) RETURNING later_out`,
 		Confirmed: `SELECT count(*) FROM {u:lane} CROSS JOIN {lanes} l ON l.lane = u.lane
   JOIN {lane_marks} m ON m.lane = l.lane JOIN {relays} r ON r.owner = l.owner
  WHERE m.config_seen < l.config AND r.ended = 0 AND r.expires_at > {now}`,
-		FindDead: `SELECT d.id, d.lane, d.transport FROM {u:id} CROSS JOIN {dead} d ON d.id = u.id`,
+		LanesOfDead: `SELECT d.lane FROM {u:id} CROSS JOIN {dead} d ON d.id = u.id`,
+		LockDead:    `SELECT d.id, d.lane, d.transport, d.ordering_key, d.later_out FROM {u:id} CROSS JOIN {dead} d ON d.id = u.id`,
 		Replay: `INSERT INTO {outbox} (pos, {msg})
 SELECT CASE WHEN d.pos = 0 OR EXISTS (SELECT 1 FROM {outbox} p WHERE p.pos = d.pos) THEN NULL ELSE d.pos END, {d.msg}
   FROM {u:id} CROSS JOIN {dead} d WHERE d.id = u.id ORDER BY d.lane, d.pos

@@ -1,1 +1,0 @@
-SELECT d.id, d.lane, d.transport FROM unnest($1::uuid[]) AS u(id) JOIN "postrider_dead" d ON d.id = u.id

@@ -1,1 +1,0 @@
-SELECT d.id, d.lane, d.transport FROM (SELECT unhex(value ->> 0) AS id, key + 1 AS ord FROM json_each(?1)) u CROSS JOIN "postrider_dead" d ON d.id = u.id
