@@ -42,6 +42,18 @@ func (*runCmd) Run(p *program) error {
 	if _, err := app.ParseNATS(s.nats); err != nil {
 		return usagef("nats: %w", err)
 	}
+	return p.deliver(s, log)
+}
+
+// deliver connects and relays.
+func (p *program) deliver(s *settings, log *slog.Logger) (err error) {
+	starting := true
+	defer func() {
+		if err != nil && starting && p.ctx.Err() != nil {
+			log.Info("stopped before the relay had started")
+			err = nil
+		}
+	}()
 	st, err := p.openStore(s, s.migrate)
 	if err != nil {
 		return err
@@ -84,6 +96,7 @@ func (*runCmd) Run(p *program) error {
 	if err != nil {
 		return err
 	}
+	starting = false
 	log.Info("relay started", "db", st.Database.Name, "broker", broker.Name, "routes", strings.Join(names, ","))
 	started := time.Now()
 	ctx, stop := context.WithCancel(p.ctx)
