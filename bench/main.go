@@ -59,7 +59,7 @@ func parse(args []string, errs io.Writer) (flags, error) {
 	fs.SetOutput(errs)
 	fs.StringVar(&f.db, "db", os.Getenv("POSTRIDER_TEST_POSTGRES"), "`URL` of an empty PostgreSQL database; defaults to $POSTRIDER_TEST_POSTGRES")
 	fs.StringVar(&f.scenarios, "scenario", "all", "scenarios, separated by commas, or all")
-	fs.StringVar(&f.only, "only", "", "contestants, separated by commas; all of a scenario by default")
+	fs.StringVar(&f.only, "only", "", "contestants: parts of their names, separated by commas; all by default")
 	fs.StringVar(&f.out, "out", "report.json", "`file` of the report")
 	fs.StringVar(&f.page, "page", "", "make this Markdown `file`, with charts beside it, of the report in -out, and measure nothing")
 	fs.StringVar(&f.profile, "cpuprofile", "", "`directory` for a CPU profile of each run of Postrider")

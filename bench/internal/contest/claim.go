@@ -96,7 +96,11 @@ func (c *claim) Deliver(ctx context.Context, p *Publisher) error {
 		return err
 	}
 	defer conn.Release()
-	if _, err := conn.Exec(ctx, `SET plan_cache_mode = force_custom_plan; SET jit = off`); err != nil {
+	settings := `SET plan_cache_mode = force_custom_plan; SET jit = off`
+	if c.ordered { // else the planner may compare every row of a key with every other
+		settings += `; SET enable_hashjoin = off; SET enable_mergejoin = off`
+	}
+	if _, err := conn.Exec(ctx, settings); err != nil {
 		return err
 	}
 	poll := newPoll()

@@ -247,3 +247,20 @@ func (c *Postrider) Wake() {
 		r.Wake()
 	}
 }
+
+// Notify starts a notifier and a listener, as in two processes, and returns what
+// to call after a commit and how to end them. Only pgxstore has them.
+func (c *Postrider) Notify(ctx context.Context) (committed func(), end func() error, err error) {
+	store, ok := c.Store.(*pgxstore.Store)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T has no notifier", c.Store)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	n, errs := store.Notifier(), make(chan error, 2)
+	go func() { errs <- n.Run(ctx, nil) }()
+	go func() { errs <- store.Listen(ctx, c.Wake, nil) }()
+	return n.Committed, func() error {
+		stop()
+		return errors.Join(<-errs, <-errs)
+	}, nil
+}

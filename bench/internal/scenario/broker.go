@@ -96,7 +96,7 @@ func runAck(ctx context.Context, r *Runner) error {
 		m contest.Maker
 		w wake
 	}
-	contenders := []contender{{pgxstoreMaker, woken}, {pgxstoreMaker, polls}, {sqlstoreMaker, woken}}
+	contenders := []contender{{pgxstoreMaker, woken}, {pgxstoreMaker, notified}, {pgxstoreMaker, polls}, {sqlstoreMaker, woken}}
 	full := map[string]float64{}
 	for _, m := range products {
 		s, err := r.acks(ctx, m, woken, 0)
@@ -122,7 +122,7 @@ func runAck(ctx context.Context, r *Runner) error {
 
 // acks is producers at a rate (0: as fast as they can) and a relay to NATS.
 func (r *Runner) acks(ctx context.Context, m contest.Maker, w wake, rate float64) (sample, error) {
-	return r.atBroker(ctx, m, func(c *contest.Postrider, _ contest.Place, n *contest.NATS) (sample, error) {
+	return r.atBroker(ctx, m, func(c *contest.Postrider, _ contest.Place, n *contest.NATS) (_ sample, err error) {
 		stream := contest.NewStream(streamSize, ackProducers*keysPerProducer)
 		watch := newStopwatch(streamSize)
 		var acked atomic.Int64
@@ -136,6 +136,11 @@ func (r *Runner) acks(ctx context.Context, m contest.Maker, w wake, rate float64
 		if err != nil {
 			return nil, err
 		}
+		tell, end, err := w.waker(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, end()) }()
 		job := produce{
 			workers: ackProducers, perTx: 1, rate: rate,
 			write: func(ctx context.Context, _ int, msgs []contest.Message) error { return c.Write(ctx, msgs) },
@@ -143,9 +148,7 @@ func (r *Runner) acks(ctx context.Context, m contest.Maker, w wake, rate float64
 				for _, i := range numbers {
 					watch.committed[i].Store(watch.now())
 				}
-				if w == woken {
-					c.Wake()
-				}
+				tell()
 			},
 		}
 		commits, atEnd := 0, 0

@@ -37,7 +37,7 @@ var All = []Scenario{
 	}, {
 		Name: "producers", Title: "Producers beside a running relay",
 		Text: "Each producer commits transactions with one keyed message as fast as it can, for three seconds; the rate is that of the transactions. " +
-			"The relay is not there, polls, or is woken in process after each commit.",
+			"The relay is not there, polls, is woken in process after each commit, or is notified through the database.",
 		run: runProducers,
 	}, {
 		Name: "enqueue", Title: "Enqueue inside a business transaction",

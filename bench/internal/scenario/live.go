@@ -113,10 +113,22 @@ type wake int
 const (
 	noRelay wake = iota
 	polls
-	woken // in process
+	woken    // in process
+	notified // by the database, from one connection
 )
 
-var wakes = map[wake]string{noRelay: "no relay", polls: "relay polls", woken: "relay woken"}
+var wakes = map[wake]string{noRelay: "no relay", polls: "relay polls", woken: "relay woken", notified: "relay notified"}
+
+// waker returns what producers call after each commit.
+func (w wake) waker(ctx context.Context, c *contest.Postrider) (committed func(), end func() error, err error) {
+	switch w {
+	case woken:
+		return c.Wake, func() error { return nil }, nil
+	case notified:
+		return c.Notify(ctx)
+	}
+	return func() {}, func() error { return nil }, nil
+}
 
 func runProducers(ctx context.Context, r *Runner) error {
 	for _, n := range []int{16, 64} {
@@ -126,6 +138,7 @@ func runProducers(ctx context.Context, r *Runner) error {
 				es = append(es, r.beside(m, n, w))
 			}
 		}
+		es = append(es, r.beside(pgxstoreMaker, n, notified))
 		es = append(es, r.beside(claimMaker, n, noRelay), r.beside(claimMaker, n, polls))
 		if err := r.compare(ctx, fmt.Sprintf("%d producers", n), es...); err != nil {
 			return err
@@ -137,7 +150,7 @@ func runProducers(ctx context.Context, r *Runner) error {
 // beside is producers with or without a relay, of the contestant's kind.
 func (r *Runner) beside(m contest.Maker, producers int, w wake) entry {
 	return entry{m.Name + ", " + wakes[w], func(ctx context.Context) (sample, error) {
-		return r.inPlace(ctx, m, 1, func(c contest.Contestant, _ contest.Place) (sample, error) {
+		return r.inPlace(ctx, m, 1, func(c contest.Contestant, _ contest.Place) (s sample, err error) {
 			writer, ok := c.(contest.Writer)
 			if !ok {
 				return nil, fmt.Errorf("%s has no way to write", m.Name)
@@ -152,9 +165,12 @@ func (r *Runner) beside(m contest.Maker, producers int, w wake) entry {
 					return nil, err
 				}
 				deliver = pr.RunRelays
-				if w == woken {
-					job.committed = func([]int) { pr.Wake() }
+				committed, end, err := w.waker(ctx, pr)
+				if err != nil {
+					return nil, err
 				}
+				defer func() { err = errors.Join(err, end()) }()
+				job.committed = func([]int) { committed() }
 			}
 			return r.live(ctx, c, stream, job, w != noRelay, p.Check, deliver)
 		})

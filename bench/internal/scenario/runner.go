@@ -25,7 +25,7 @@ type Options struct {
 	URL        string // PostgreSQL
 	Repeat     int
 	Scale      float64  // of the numbers of messages and the times
-	Only       []string // contestants; empty: all
+	Only       []string // parts of the names of contestants; empty: all
 	CPUProfile string   // directory for a profile of each run of the product
 	Progress   io.Writer
 }
@@ -220,7 +220,7 @@ type sample = map[string]float64
 // compare runs the entries in turns, each repetition starting with another.
 func (r *Runner) compare(ctx context.Context, variant string, entries ...entry) error {
 	entries = slices.DeleteFunc(entries, func(e entry) bool {
-		return len(r.opts.Only) > 0 && !slices.Contains(r.opts.Only, e.name)
+		return len(r.opts.Only) > 0 && !slices.ContainsFunc(r.opts.Only, func(part string) bool { return strings.Contains(e.name, part) })
 	})
 	for _, e := range entries {
 		r.series(variant, e.name) // in this order in the report
