@@ -29,7 +29,8 @@
 // connections from the pool for the time of the call, except
 // [Store.LaneSession], which pins one until it is closed: a relay holds four,
 // so it needs a pool of five. The default of pgxpool is four, or the number of
-// processors: say pool_max_conns=8 in the URL. Statements inside a caller's
+// processors: say pool_max_conns=8 in the URL, and pool_ping_timeout=3s, for a
+// connection that idled on a line that has vanished must not cost a relay its lease. Statements inside a caller's
 // transaction use that transaction alone, with one exception: the first time a
 // route's name is met, the routes are read on another connection.
 // [Store.Migrate] and [Store.Check] do that beforehand.

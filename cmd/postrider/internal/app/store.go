@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -19,6 +20,10 @@ import (
 
 // connectTimeout is how long a database or broker may take to answer first.
 const connectTimeout = 10 * time.Second
+
+// pingTimeout is how long an idle connection may take to show that it lives, unless the
+// URL has pool_ping_timeout.
+const pingTimeout = 3 * time.Second
 
 // minConns is enough for a relay, which keeps four connections, and for what
 // goes on beside it.
@@ -133,6 +138,8 @@ func (s *Store) openPool(ctx context.Context, opts *StoreOptions) error {
 	case !strings.Contains(s.Database.DSN, "pool_max_conns="):
 		cfg.MaxConns = max(cfg.MaxConns, minConns)
 	}
+	// A connection that idled on a line that has vanished is given up for the next.
+	cfg.PingTimeout = cmp.Or(cfg.PingTimeout, pingTimeout)
 	if s.Pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return err
 	}
