@@ -269,7 +269,7 @@ func (r *Runner) business(name string, m contest.Maker, perTx int, queued bool) 
 				return nil, err
 			}
 			job := produce{workers: workers, perTx: perTx, write: b.Transact}
-			commits, s, err := job.run(ctx, contest.NewStream(streamSize, workers*keysPerProducer), r.span(2*time.Second))
+			commits, s, err := job.run(ctx, contest.NewStream(streamSize, workers*keysPerProducer), r.span(1500*time.Millisecond))
 			if err == nil {
 				err = checkPending(ctx, c, commits*perTx)
 			}
