@@ -60,7 +60,8 @@
 // then go by pgx.QueryExecModeExec, or by the simple protocol where the pool has
 // it as default, so that PgBouncer needs no prepared statements. Batches have
 // the mode of their connection: with [Store.Queue] the pool's default mode must
-// be one that the pooler knows.
+// be one that the pooler knows. Transactions are taken to be of the store's own
+// pool, or to reach the server by the same road.
 //
 // # Time
 //
