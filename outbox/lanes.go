@@ -77,7 +77,8 @@ type LaneStore interface {
 
 	// SweepLanes is ReadLanes without the messages: it tells which rows lie in
 	// the ranges, waiting and claimed ones included, so that an owner finds the
-	// few that it does not hold at a fraction of the cost. Grouping, order,
+	// few that it does not hold at a fraction of the cost, and knows how large
+	// rows are before it reads them. Grouping, order,
 	// limit and errors are those of ReadLanes; Keys are not allowed.
 	SweepLanes(ctx context.Context, reads []LaneRead, dst []LaneSpot) (n int, err error)
 
@@ -179,6 +180,7 @@ type LaneSpot struct {
 	Pos     int64
 	ID      ID
 	KeyHash int64 // [KeyHash] of its key; 0 for a row without one
+	Size    int   // of its body, in bytes
 }
 
 // LaneLimits are the row limits per read that stores use, so that statement

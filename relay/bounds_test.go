@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -313,4 +314,76 @@ func TestParkingDoesNotHoldUpRenewals(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// weighing weighs what each read returns.
+type weighing struct {
+	*storetest.Mem
+	most atomic.Int64
+}
+
+func (w *weighing) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneRow) (int, error) {
+	n, err := w.Mem.ReadLanes(ctx, reads, dst)
+	bytes := int64(0)
+	for i := range dst[:n] {
+		bytes += int64(len(dst[i].Record.Message.Body))
+	}
+	w.most.Store(max(w.most.Load(), bytes))
+	return n, err
+}
+
+// A backlog of large bodies does not come at once, whatever the number of lanes
+// and keys: not at the start, not through sweeps, not when keys try again.
+func TestLargeBodiesAreReadWithinTheBuffer(t *testing.T) {
+	t.Parallel()
+	for _, keys := range []int{0, 100} {
+		t.Run(fmt.Sprint("keys", keys), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const body, rows, buffer = 100 << 10, 300, 512 << 10
+				store := &weighing{Mem: storetest.NewMem(nil)}
+				for i := range rows {
+					tx := store.Begin()
+					r := outbox.Record{ID: outbox.NewID(), Transport: "default", Type: "t.v1", CreatedAt: time.Now(),
+						Message: outbox.Message{Destination: "d", Body: make([]byte, body), Event: outbox.Event{Source: "/t"}}}
+					if keys > 0 {
+						r.Message.Key = fmt.Append(nil, "k", i%keys)
+					}
+					if err := store.Enlist(t.Context(), tx, r); err != nil {
+						t.Fatal(err)
+					}
+					if err := tx.Commit(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				tries := map[outbox.ID]bool{}
+				var mu sync.Mutex
+				tr := &answer{after: 10 * time.Millisecond, outcome: func(d *transport.Delivery) transport.Outcome {
+					mu.Lock()
+					defer mu.Unlock()
+					if !tries[d.Record.ID] {
+						tries[d.Record.ID] = true
+						return transport.Refused // so that keys are read again
+					}
+					return transport.Accepted
+				}}
+				e, stop := engineOver(t, store, tr, &Options{BufferBytes: buffer, BackoffMax: time.Second})
+				held := 0
+				for end := time.Now().Add(10 * time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+					_, bytes, _, _ := e.memory()
+					held = max(held, bytes)
+					if n, _ := store.PendingCount(t.Context(), time.Now().Add(time.Hour)); n == 0 {
+						break
+					}
+				}
+				stop()
+				if n, _ := store.PendingCount(t.Context(), time.Now().Add(time.Hour)); n > 0 {
+					t.Errorf("%d rows left", n)
+				}
+				if most := store.most.Load(); most > buffer+body || held > 2*buffer {
+					t.Errorf("a read returned %d KiB and %d KiB were held with a buffer of %d KiB and bodies of %d KiB", most>>10, held>>10, buffer>>10, body>>10)
+				}
+			})
+		})
+	}
 }

@@ -214,17 +214,48 @@ func (c *core) planRead(all bool, now time.Time) (ls []*lane, limit int) {
 		l.full = time.Time{}
 		ls = append(ls, l)
 	}
-	for _, l := range ls {
-		limit = min(limit, c.readLimit(l.route, len(ls)))
+	if ls = c.fit(ls); len(ls) > 0 {
+		for _, l := range ls {
+			limit = min(limit, c.readLimit(l.route, len(ls)))
+		}
 	}
 	return ls, limit
+}
+
+// fit leaves out lanes of routes whose buffer has no room for a row of each. They
+// come next: a route's lanes take turns.
+func (c *core) fit(ls []*lane) []*lane {
+	for _, rt := range c.routes {
+		var own []*lane
+		for _, l := range ls {
+			if l.route == rt {
+				own = append(own, l)
+			}
+		}
+		room := c.budget(rt)
+		if len(own) <= room {
+			continue
+		}
+		rt.turn %= len(own)
+		own = append(own[rt.turn:], own[:rt.turn]...)
+		rt.turn += room
+		for _, l := range own[room:] {
+			l.more = true
+		}
+		ls = slices.DeleteFunc(ls, func(l *lane) bool { return slices.Contains(own[room:], l) })
+	}
+	return ls
+}
+
+// budget is how many rows fit the route's buffer, at least one.
+func (c *core) budget(rt *route) int {
+	return max(min(readRows, c.opt.BufferRows-rt.rows, (c.opt.BufferBytes-rt.bytes)/rt.size), 1)
 }
 
 // readLimit is the rows per range of a read of n ranges that fits the route's
 // buffer.
 func (c *core) readLimit(rt *route, n int) int {
-	rows := min(readRows, c.opt.BufferRows-rt.rows, (c.opt.BufferBytes-rt.bytes)/max(rt.average, 1))
-	return max(outbox.LaneLimit(rows, n), 1)
+	return max(outbox.LaneLimit(c.budget(rt), n), 1)
 }
 
 // trimLane leaves the tails of long keys to the table, so that the keys behind
@@ -356,7 +387,8 @@ func (c *core) keep(l *lane, lr *outbox.LaneRow, k *key) *row {
 	}
 	rt.rows++
 	rt.bytes += r.size
-	rt.average += (r.size - rt.average) / 16
+	rt.met = true
+	rt.size = max(r.size, rt.size-(rt.size-r.size)/16)
 	return r
 }
 
@@ -394,6 +426,7 @@ func (c *core) planKeys(n int, now time.Time) (ks []*key, limit int) {
 	var full []*key
 	for len(ks) < n && len(c.due) > 0 && !c.due[0].at.After(now) {
 		k := heap.Pop(&c.due).(dueKey).k
+		n = min(n, c.budget(k.lane.route))
 		if k.lane.closed() || !k.partial || k.reading || !k.idle() || k.due.After(now) || k.lane.keys[k.name] != k {
 			continue
 		}

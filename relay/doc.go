@@ -65,9 +65,9 @@
 // # Resources
 //
 // Options.BufferRows and BufferBytes hold for each route. A read is sized by
-// what is free and by the average size of recent rows, at most 1,024 rows or
-// one of each lane: large rows after small ones go over BufferBytes by what one
-// read returns.
+// what is free and by the size of recent rows, or of the first ones of lanes just
+// taken, at most 1,024 rows: a burst of large rows after small ones goes over
+// BufferBytes by what one read returns.
 //
 // Over a store of store/sqlstore a relay pins four connections.
 package relay

@@ -190,10 +190,12 @@ type route struct {
 	batches  int    // Sends under way
 	accepted uint64 // messages accepted so far
 
-	rows    int // in memory
-	bytes   int // their size
-	average int // moving average of a row's size; begins high, so that a backlog of large bodies does not come at once
-	full    bool
+	rows  int  // in memory
+	bytes int  // their size
+	size  int  // that rows may have: follows large ones at once, small ones slowly
+	met   bool // rows of it were read
+	turn  int  // where the next read of some of its lanes begins
+	full  bool
 
 	down     bool // the broker was lost: nothing is read, one message tries
 	failures int

@@ -210,7 +210,7 @@ func newEngine(opt Options, ls outbox.LaneStore, transports map[string]transport
 	e.core = newCore(&e.opt, e)
 	for _, name := range slices.Sorted(maps.Keys(transports)) {
 		t := transports[name]
-		rt := &route{name: name, transport: t, kick: make(chan struct{}, 1), average: outbox.DefaultSize}
+		rt := &route{name: name, transport: t, kick: make(chan struct{}, 1), size: outbox.DefaultSize}
 		if p, ok := t.(transport.Pipeliner); ok {
 			rt.pipelines = p.PipelinesKeys()
 		}

@@ -198,11 +198,19 @@ func (s *sweeper) findCall() *call {
 	e, now := s.e, s.e.now()
 	var finds []find
 	var reads []outbox.LaneRead
-	i := 0
+	limit, i := findRows, 0
 	for ; i < len(s.found) && len(finds) < readRows/findRows; i++ {
 		f := s.found[i]
-		if rt := f.lane.route; f.lane.closed() || !rt.takes(now) || !e.core.room(rt) {
+		rt := f.lane.route
+		if f.lane.closed() || !rt.takes(now) || !e.core.room(rt) {
 			continue
+		}
+		if l := e.core.readLimit(rt, len(finds)+1); l < limit {
+			// Of more rows a later sweep tells.
+			if len(finds) > 0 {
+				break
+			}
+			limit = l
 		}
 		finds = append(finds, f)
 		reads = append(reads, outbox.LaneRead{Lane: f.lane.lease.Lane, After: f.first - 1, UpTo: f.last})
@@ -213,7 +221,7 @@ func (s *sweeper) findCall() *call {
 	if len(finds) == 0 {
 		return nil
 	}
-	return s.readCall(e, reads, findRows, func(parts [][]outbox.LaneRow) {
+	return s.readCall(e, reads, limit, func(parts [][]outbox.LaneRow) {
 		now := e.now()
 		for i, f := range finds {
 			for j := range parts[i] {
@@ -235,7 +243,11 @@ func (s *sweeper) promoteCall(now time.Time) *call {
 	if len(leases) == 0 {
 		return nil
 	}
-	dst := make([]outbox.LaneRow, moveRows)
+	most := moveRows
+	for _, l := range e.core.list {
+		most = min(most, e.core.budget(l.route))
+	}
+	dst := make([]outbox.LaneRow, most)
 	var n int
 	var due time.Time
 	return &call{
@@ -270,21 +282,31 @@ func (s *sweeper) promoteCall(now time.Time) *call {
 }
 
 // loadCall learns the parked keys of lanes, before anything of a new one is
-// read. With many of them it takes long: a renewal must not wait for it.
+// read, and how large the rows of a new one are. With many keys it takes long: a
+// renewal must not wait for it.
 func (s *sweeper) loadCall(lanes []*lane) *call {
 	e := s.e
 	numbers, changes := make([]outbox.Lane, len(lanes)), make([]int, len(lanes))
+	var firsts []outbox.LaneRead
 	for i, ln := range lanes {
 		numbers[i], changes[i] = ln.lease.Lane, ln.changes
 		clear(ln.since)
+		if !ln.loaded {
+			firsts = append(firsts, outbox.LaneRead{Lane: ln.lease.Lane})
+		}
 	}
 	began := time.Now()
 	var parked []outbox.ParkedKey
+	spots := make([]outbox.LaneSpot, len(firsts))
+	var n int
 	return &call{
 		timeout: callTimeout,
 		do: func(ctx context.Context, ls outbox.LaneStore) (err error) {
 			if e.parker != nil {
 				parked, err = e.parker.ParkedKeys(ctx, numbers)
+			}
+			if err == nil && len(firsts) > 0 {
+				n, err = ls.SweepLanes(ctx, firsts, spots)
 			}
 			return err
 		},
@@ -294,6 +316,7 @@ func (s *sweeper) loadCall(lanes []*lane) *call {
 			}
 			e.mu.Lock()
 			e.core.listing = time.Since(began)
+			e.core.sample(spots[:n])
 			for i, ln := range lanes {
 				if !ln.closed() && ln.changes == changes[i] {
 					e.core.loadParked(ln, parked, e.now())
@@ -302,6 +325,23 @@ func (s *sweeper) loadCall(lanes []*lane) *call {
 			e.mu.Unlock()
 			e.read.signal()
 		},
+	}
+}
+
+// sample takes rows of lanes that nothing was read of yet: they tell how many
+// the next read may ask for.
+func (c *core) sample(spots []outbox.LaneSpot) {
+	largest := map[*route]int{}
+	for _, p := range spots {
+		if l := c.lanes[p.Lane]; l != nil {
+			largest[l.route] = max(largest[l.route], p.Size+rowOverhead)
+		}
+	}
+	for rt, size := range largest {
+		if rt.met {
+			size = max(size, rt.size)
+		}
+		rt.size = size
 	}
 }
 

@@ -238,7 +238,7 @@ func (m *Mem) SweepLanes(ctx context.Context, reads []outbox.LaneRead, dst []out
 				if n == most || rd.UpTo != 0 && r.pos > rd.UpTo {
 					break
 				}
-				dst[n] = outbox.LaneSpot{Lane: r.lane, Pos: r.pos, ID: r.rec.ID}
+				dst[n] = outbox.LaneSpot{Lane: r.lane, Pos: r.pos, ID: r.rec.ID, Size: len(r.rec.Message.Body)}
 				if r.keyed() {
 					dst[n].KeyHash = outbox.KeyHash(r.rec.Message.Key)
 				}

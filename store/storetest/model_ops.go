@@ -590,7 +590,7 @@ func (w *world) sweep(s *side, rows []outbox.LaneRow, size int, reads []outbox.L
 	spots := make([]outbox.LaneSpot, size)
 	n, err := s.lanes().SweepLanes(s.ctx, reads, spots)
 	same := slices.EqualFunc(rows, spots[:n], func(r outbox.LaneRow, p outbox.LaneSpot) bool {
-		return r.Lane == p.Lane && r.Pos == p.Pos && r.Record.ID == p.ID
+		return r.Lane == p.Lane && r.Pos == p.Pos && r.Record.ID == p.ID && (r.Err != nil || len(r.Record.Message.Body) == p.Size)
 	})
 	if err == nil && same {
 		return ""

@@ -189,7 +189,7 @@ var laneReadRules = []rule{
 		}
 		spot := func(r outbox.Record) outbox.LaneSpot {
 			row := e.row(r)
-			s := outbox.LaneSpot{Lane: row.Lane, Pos: row.Pos, ID: r.ID}
+			s := outbox.LaneSpot{Lane: row.Lane, Pos: row.Pos, ID: r.ID, Size: len(r.Message.Body)}
 			if r.Message.Key != nil {
 				s.KeyHash = outbox.KeyHash(r.Message.Key)
 			}

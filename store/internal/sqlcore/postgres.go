@@ -183,9 +183,9 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
   FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS u(lane, after, upto, ord)
  CROSS JOIN LATERAL (SELECT o.* FROM {outbox} o WHERE o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
                       ORDER BY o.lane, o.pos LIMIT {LIMIT}) o`},
-		SweepRanges: limited{`SELECT u.ord, o.lane, o.pos, o.id, o.key_hash
+		SweepRanges: limited{`SELECT u.ord, o.lane, o.pos, o.id, o.key_hash, o.size
   FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS u(lane, after, upto, ord)
- CROSS JOIN LATERAL (SELECT o.lane, o.pos, o.id, o.key_hash FROM {outbox} o WHERE o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
+ CROSS JOIN LATERAL (SELECT o.lane, o.pos, o.id, o.key_hash, coalesce(octet_length(o.body), 0) AS size FROM {outbox} o WHERE o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
                       ORDER BY o.lane, o.pos LIMIT {LIMIT}) o`},
 		ReadKeys: limited{`SELECT u.ord, {o.row}, {claimed},
   CASE WHEN o.key_hash IS NULL OR u.after = 0 THEN NULL ELSE

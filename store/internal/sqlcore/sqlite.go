@@ -173,7 +173,7 @@ UNION ALL SELECT lane FROM {deferred} WHERE id = ?1`,
   FROM ` + rowsSQLite("lane", "after", "upto") + ` CROSS JOIN {outbox} o
  WHERE o.pos IN (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
                   ORDER BY p.lane, p.pos LIMIT {LIMIT})`},
-		SweepRanges: limited{`SELECT u.ord, o.lane, o.pos, o.id, o.key_hash
+		SweepRanges: limited{`SELECT u.ord, o.lane, o.pos, o.id, o.key_hash, coalesce(length(o.body), 0)
   FROM ` + rowsSQLite("lane", "after", "upto") + ` CROSS JOIN {outbox} o
  WHERE o.pos IN (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
                   ORDER BY p.lane, p.pos LIMIT {LIMIT})`},

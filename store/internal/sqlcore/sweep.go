@@ -43,7 +43,7 @@ func (h handle) SweepLanes(ctx context.Context, reads []outbox.LaneRead, dst []o
 		var s spot
 		var id idColumn
 		var hash intColumn
-		into := []any{&s.ord, &s.Lane, &s.Pos, &id, &hash}
+		into := []any{&s.ord, &s.Lane, &s.Pos, &id, &hash, &s.Size}
 		return q.Query(ctx, text, args, func(sr Row) error {
 			err := sr.Scan(into...)
 			s.ID, s.KeyHash = id.id, hash.Int64
