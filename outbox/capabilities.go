@@ -12,6 +12,14 @@ type Concurrent interface {
 	ConcurrentUse() bool
 }
 
+// CommitOrder is declared by stores with one writer at a time: transactions
+// commit in the order in which they drew their positions, so that no row shows
+// itself below one that was read, but for those that operators bring back. A
+// relay then looks below its cursors seldom.
+type CommitOrder interface {
+	CommitsInOrder() bool
+}
+
 // Releaser gives a claim back without an attempt.
 type Releaser interface {
 	// ReleaseClaim ends a matching live claim. false: no such live claim,

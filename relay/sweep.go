@@ -57,11 +57,15 @@ const (
 )
 
 func newSweeper(e *engine) *sweeper {
-	return &sweeper{loop: newLoop("sweep"), e: e, spans: []*span{
+	s := &sweeper{loop: newLoop("sweep"), e: e, spans: []*span{
 		{age: 150 * time.Millisecond, every: 5 * time.Millisecond, factor: 5},
 		{age: 2 * time.Second, every: 100 * time.Millisecond, factor: 20},
 		{every: time.Second, factor: 50},
 	}}
+	if o, ok := e.store.(outbox.CommitOrder); ok && o.CommitsInOrder() {
+		s.spans = s.spans[2:]
+	}
+	return s
 }
 
 func (s *sweeper) next() (*call, wait) {

@@ -24,6 +24,9 @@ func (s *Store) Migrate(ctx context.Context) error { return s.core.Migrate(ctx) 
 // the remedy in the text.
 func (s *Store) Check(ctx context.Context) error { return s.core.Check(ctx) }
 
+// CommitsInOrder implements outbox.CommitOrder: true on SQLite.
+func (s *Store) CommitsInOrder() bool { return s.core.CommitsInOrder() }
+
 // ConcurrentUse implements outbox.Concurrent.
 func (s *Store) ConcurrentUse() bool { return true }
 

@@ -12,6 +12,12 @@ type faultStore struct {
 	s outbox.Store
 }
 
+// CommitsInOrder answers as the store does.
+func (w faultStore) CommitsInOrder() bool {
+	o, ok := w.s.(outbox.CommitOrder)
+	return ok && o.CommitsInOrder()
+}
+
 // ConcurrentUse answers as the store does; a store that does not declare it
 // answers false.
 func (w faultStore) ConcurrentUse() bool {

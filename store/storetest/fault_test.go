@@ -41,6 +41,8 @@ func capabilities(s outbox.Store) (out []string) {
 	add("Inspector", ok)
 	c, ok := s.(outbox.Concurrent)
 	add("Concurrent", ok && c.ConcurrentUse())
+	o, ok := s.(outbox.CommitOrder)
+	add("CommitOrder", ok && o.CommitsInOrder())
 	return out
 }
 

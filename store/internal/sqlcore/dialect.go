@@ -38,6 +38,7 @@ type Dialect struct {
 	// into its old state, and is nil if that cannot be done: the connection is
 	// then discarded.
 	prepare func(ctx context.Context, c Querier, purpose string) (undo func(context.Context) error, err error)
+	inOrder bool // one writer at a time: positions become visible in order
 	// beforeMigrate runs outside of a transaction; it may be nil.
 	beforeMigrate func(ctx context.Context, c Querier) error
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
+// CommitsInOrder tells whether the engine has one writer at a time.
+func (s *Store) CommitsInOrder() bool { return s.d.inOrder }
+
 // forgetAfter is how long the row of an owner that is gone is kept. Its lanes
 // have other owners by then.
 const forgetAfter = 7 * 24 * time.Hour

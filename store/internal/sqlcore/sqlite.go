@@ -34,6 +34,7 @@ var sqliteDialect = Dialect{
 	refused:       func(err error) bool { c := codeSQLite(err); return c == 18 || c == 19 }, // too big, constraint
 	prepare:       prepareSQLite,
 	beforeMigrate: writeAhead,
+	inOrder:       true,
 	macros: []string{
 		"{now}", "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)",
 		"{unparked}", `(o.key_hash IS NULL OR NOT EXISTS (SELECT 1 FROM {parked_keys} k WHERE k.lane = o.lane AND k.key_hash = o.key_hash AND k.ordering_key = o.ordering_key))`,
