@@ -382,7 +382,9 @@ func (c *core) keep(l *lane, lr *outbox.LaneRow, k *key) *row {
 	rt := l.route
 	l.rows[lr.Pos] = r
 	l.held++
-	if r.Pos > l.want {
+	// At half of it already, so that the raise rides with a settle and no row
+	// waits for a commit of its own.
+	if r.Pos > l.want-l.ahead/2 {
 		l.want = r.Pos + l.ahead
 	}
 	rt.rows++

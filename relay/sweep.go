@@ -58,9 +58,9 @@ const (
 
 func newSweeper(e *engine) *sweeper {
 	s := &sweeper{loop: newLoop("sweep"), e: e, spans: []*span{
-		{age: 150 * time.Millisecond, every: 5 * time.Millisecond, factor: 5},
-		{age: 2 * time.Second, every: 100 * time.Millisecond, factor: 20},
-		{every: time.Second, factor: 50},
+		{age: 150 * time.Millisecond, every: 5 * time.Millisecond, factor: 10},
+		{age: 2 * time.Second, every: 100 * time.Millisecond, factor: 40},
+		{every: time.Second, factor: 100},
 	}}
 	if o, ok := e.store.(outbox.CommitOrder); ok && o.CommitsInOrder() {
 		s.spans = s.spans[2:]
