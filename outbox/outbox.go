@@ -129,7 +129,10 @@ func (o *Outbox[Tx]) Types() *Types { return o.opts.Types }
 //     message.
 //   - an error or a panic of the codec, wrapped.
 //
-// Errors of the store are those of [Enlister].Enlist, wrapped.
+// Errors of the store are those of [Enlister].Enlist, wrapped. An id that Publish
+// draws is new, and stores need not look for it: a retry of the whole transaction
+// publishes under another id. To have a repeat refused while the first message is
+// pending, bring the id in [Publication.ID].
 func (o *Outbox[Tx]) Publish(ctx context.Context, tx Tx, p Publication) (ID, error) {
 	if err := checkTx(tx); err != nil {
 		return ID{}, err
@@ -244,6 +247,7 @@ func (o *Outbox[Tx]) record(p *Publication, now time.Time, fields ContextFields)
 	}
 	if rec.ID == (ID{}) {
 		rec.ID = NewID()
+		rec.drawn = rec.ID
 	}
 	return rec, rec.Normalize(o.opts.MaxBytes)
 }

@@ -89,8 +89,43 @@ func TestPublishFillsTheRecord(t *testing.T) {
 			Event: outbox.Event{Source: "/shop", Time: rec.CreatedAt},
 		},
 	}
-	if !reflect.DeepEqual(rec, want) {
+	if !reflect.DeepEqual(seen(rec), want) {
 		t.Errorf("wrote\n%+v\nwant\n%+v", rec, want)
+	}
+}
+
+// seen is rec as a store's reader gets it.
+func seen(rec outbox.Record) outbox.Record {
+	return outbox.Record{
+		ID: rec.ID, Transport: rec.Transport, Type: rec.Type, Message: rec.Message, CreatedAt: rec.CreatedAt,
+		Lane: rec.Lane, Attempts: rec.Attempts, LastError: rec.LastError, TenantID: rec.TenantID,
+	}
+}
+
+// TestFresh: only an id that the call itself has drawn need not be looked for.
+func TestFresh(t *testing.T) {
+	t.Parallel()
+	db, ob := newShop(t, outbox.Options{})
+	tx := &fakeTx{db: db}
+	mine := order(2)
+	mine.ID = outbox.NewID()
+	if _, err := ob.PublishAll(t.Context(), tx, []outbox.Publication{order(1), mine}); err != nil {
+		t.Fatal(err)
+	}
+	drawn, brought := tx.recs[0], tx.recs[1]
+	changed, made := drawn, seen(drawn)
+	changed.ID = outbox.NewID()
+	for _, c := range []struct {
+		name string
+		rec  outbox.Record
+		want bool
+	}{
+		{"drawn by Publish", drawn, true}, {"brought", brought, false}, {"changed since", changed, false},
+		{"made by hand", made, false}, {"zero", outbox.Record{}, false},
+	} {
+		if got := c.rec.Fresh(); got != c.want {
+			t.Errorf("%s: fresh is %v, want %v", c.name, got, c.want)
+		}
 	}
 }
 

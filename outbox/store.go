@@ -53,7 +53,17 @@ type Record struct {
 	// TenantID is the tenant the message belongs to; "" means none. At most
 	// [MaxName] bytes.
 	TenantID string
+
+	drawn ID // the ID, where the call that made the record has drawn it
 }
+
+// Fresh reports whether [Outbox.Publish] or [Outbox.PublishAll] has drawn the ID
+// for this record. No other message has it, so an [Enlister] need not look for it
+// among what is pending: a unique constraint is enough, which still notices that
+// the same record is enlisted again, unless the first one has been moved meanwhile
+// to where the constraint does not reach. It is false in records that others have
+// made or given another ID.
+func (rec *Record) Fresh() bool { return rec.drawn != (ID{}) && rec.drawn == rec.ID }
 
 // ReadRequest selects the rows of one [Store.ReadPending] call.
 type ReadRequest struct {
