@@ -26,7 +26,7 @@ type Dialect struct {
 	// rows makes a table parameter of so many columns: the first arguments of a
 	// statement.
 	rows func(columns int) RowWriter
-	// id is an id as an argument of its own, lanes a list of lane numbers.
+	// id is an id as an argument of its own, lanes those of a route.
 	id    func(outbox.ID) any
 	lanes func(first, n int64) any
 

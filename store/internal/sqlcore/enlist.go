@@ -189,15 +189,29 @@ func (s *Store) insertStatement(c *insertion) Statement {
 	if c.deferred {
 		one, many = s.q.DeferOne, s.q.DeferMany
 	}
+	lanes := c.route.lanes
+	if c.fresh() {
+		lanes = nil // nothing to look for: the conflict of (lane, id) is enough
+	}
 	if len(c.entries) == 1 {
-		return Statement{one, append(s.columns(c.entries[0]), c.route.lanes)}
+		return Statement{one, append(s.columns(c.entries[0]), lanes)}
 	}
 	w := s.Rows(len(messageColumns))
 	w.Grow(len(c.entries))
 	for _, e := range c.entries {
 		e.write(w)
 	}
-	return Statement{many, append(w.Args(), c.route.lanes)}
+	return Statement{many, append(w.Args(), lanes)}
+}
+
+// fresh tells that no id of the statement can be pending.
+func (c *insertion) fresh() bool {
+	for _, e := range c.entries {
+		if !e.rec.Fresh() {
+			return false
+		}
+	}
+	return true
 }
 
 // written are the entries that the statement has written.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -27,7 +28,7 @@ var postgresDialect = Dialect{
 	beginRead: "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; " + settingsPostgres,
 	rows:      func(columns int) RowWriter { return newArrays(columns) },
 	id:        func(id outbox.ID) any { return id.String() },
-	lanes:     func(first, n int64) any { return numbers('{', first, n, '}') },
+	lanes:     func(first, n int64) any { return fmt.Sprintf("{%d,%d}", first, first+n-1) },
 	missing:   func(err error) bool { s := sqlState(err); return s == "42P01" || s == "3F000" },
 	// Deadlock and serialization failure: PostgreSQL has rolled back.
 	busy: func(err error) bool { s := sqlState(err); return s == "40P01" || s == "40001" },
@@ -77,19 +78,19 @@ var postgresDialect = Dialect{
 SELECT {one}
  WHERE {pending_id}($24::integer[], ARRAY[$2::uuid]) IS NULL
 ON CONFLICT (lane, id) DO NOTHING`,
-		EnlistMany: `WITH u AS MATERIALIZED (SELECT * FROM {many}),
-x AS MATERIALIZED (SELECT {pending_id}($24::integer[], $2::uuid[]) AS id)
-INSERT INTO {outbox} ({msg})
-SELECT {u.msg} FROM u WHERE (SELECT x.id FROM x) IS NULL ORDER BY u.ord
+		// Without a column of u and without volatile functions the condition is
+		// worked out once.
+		EnlistMany: `INSERT INTO {outbox} ({msg})
+SELECT {u.msg} FROM {many}
+ WHERE {pending_id}($24::integer[], $2::uuid[]) IS NULL ORDER BY u.ord
 ON CONFLICT (lane, id) DO NOTHING RETURNING id`,
 		DeferOne: `INSERT INTO {deferred} ({msg}, due_at)
 SELECT {one}, $11::bigint
  WHERE {pending_id}($24::integer[], ARRAY[$2::uuid]) IS NULL
 ON CONFLICT (lane, id) DO NOTHING`,
-		DeferMany: `WITH u AS MATERIALIZED (SELECT * FROM {many}),
-x AS MATERIALIZED (SELECT {pending_id}($24::integer[], $2::uuid[]) AS id)
-INSERT INTO {deferred} ({msg}, due_at)
-SELECT {u.msg}, u.deliver_at FROM u WHERE (SELECT x.id FROM x) IS NULL ORDER BY u.ord
+		DeferMany: `INSERT INTO {deferred} ({msg}, due_at)
+SELECT {u.msg}, u.deliver_at FROM {many}
+ WHERE {pending_id}($24::integer[], $2::uuid[]) IS NULL ORDER BY u.ord
 ON CONFLICT (lane, id) DO NOTHING RETURNING id`,
 		UnlistHot:  `DELETE FROM {outbox} o USING unnest($1::integer[], $2::uuid[]) AS u(lane, id) WHERE o.lane = u.lane AND o.id = u.id`,
 		PendingIDs: `SELECT u.id FROM unnest($1::uuid[]) AS u(id) WHERE {pending_id}($2::integer[], ARRAY[u.id]) IS NOT NULL`,
