@@ -176,11 +176,11 @@ func (r *rowReader) word() string {
 
 const (
 	minBlock = 4 << 10
-	maxBlock = 256 << 10
+	maxBlock = 32 << 10
 )
 
 // arena is memory for the rows of one read, in blocks as large as the read
-// before needed: a record that is kept keeps its block, 256 KiB at most. What
+// before needed: a record that is kept keeps its block, 32 KiB at most. What
 // is larger than a quarter of a block has memory of its own.
 type arena struct {
 	block []byte
