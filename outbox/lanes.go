@@ -172,6 +172,9 @@ type LaneRow struct {
 	KeyPrev int64
 	Claimed bool  // under a live claim
 	Err     error // the row cannot be decoded
+	// Hint tells the store where it found the row, if it comes back in the
+	// Settlement. It may be out of date. 0 = none.
+	Hint uint64
 }
 
 // LaneSpot is where a hot row lies.
@@ -246,6 +249,7 @@ type Settlement struct {
 	// it they are not looked for, which spares a statement. A repeat counts
 	// nothing; a row without a key has nothing to be counted in.
 	Later bool
+	Hint  uint64 // LaneRow.Hint; 0 = none
 }
 
 // SettleResult is what a settlement did.

@@ -183,7 +183,7 @@ func (c *core) settle(r *row, o outbox.SettleOutcome, counts bool, reason string
 func (r *row) conclude(o outbox.SettleOutcome) {
 	r.out = outbox.Settlement{
 		Lane: r.lane.lease.Lane, Epoch: r.lane.lease.Epoch, Pos: r.Pos, ID: r.Record.ID,
-		Outcome: o, Attempts: r.Record.Attempts,
+		Outcome: o, Attempts: r.Record.Attempts, Hint: r.Hint,
 	}
 }
 

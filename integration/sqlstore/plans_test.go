@@ -103,17 +103,17 @@ func TestPostgresPlans(t *testing.T) {
 	skewed(t, s, db, 50_000)
 	middle := number(t, db, `SELECT pos FROM postrider_outbox WHERE lane = $1 ORDER BY pos OFFSET 20000 LIMIT 1`, hotLane)
 
-	var lanes, poss, ids []string
-	rows, err := db.QueryContext(t.Context(), `SELECT lane::text, pos::text, id::text FROM postrider_outbox WHERE pos > $1 ORDER BY pos LIMIT 500`, middle)
+	var lanes, poss, ids, tids []string
+	rows, err := db.QueryContext(t.Context(), `SELECT lane::text, pos::text, id::text, '"' || ctid::text || '"' FROM postrider_outbox WHERE pos > $1 ORDER BY pos LIMIT 500`, middle)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for rows.Next() {
-		var a, b, c string
-		if err := rows.Scan(&a, &b, &c); err != nil {
+		var a, b, c, d string
+		if err := rows.Scan(&a, &b, &c, &d); err != nil {
 			t.Fatal(err)
 		}
-		lanes, poss, ids = append(lanes, a), append(poss, b), append(ids, c)
+		lanes, poss, ids, tids = append(lanes, a), append(poss, b), append(ids, c), append(tids, d)
 	}
 	if err := rows.Close(); err != nil {
 		t.Fatal(err)
@@ -141,6 +141,8 @@ func TestPostgresPlans(t *testing.T) {
 			fmt.Sprintf("{%d,NULL}", hash), "{hot,NULL}"}, 400},
 		{"Settle", []any{of(lanes), of(poss), of(ids)}, 1000},
 		{"SettleMarked", []any{of(lanes), of(poss), of(ids), every, ones, cursor, owner}, 1000},
+		{"SettleAt", []any{of(lanes), of(poss), of(ids), of(tids)}, 1000},
+		{"SettleMarkedAt", []any{of(lanes), of(poss), of(ids), of(tids), every, ones, cursor, owner}, 1000},
 		{"FindHot", []any{of(lanes), of(poss), of(ids)}, 1000},
 		{"FailHot", []any{of(lanes), of(ids), same("1"), same("x"), same("1")}, 1000},
 		{"Defer", []any{of(lanes), of(ids), same("0")}, 1000},

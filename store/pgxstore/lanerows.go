@@ -2,6 +2,7 @@ package pgxstore
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -47,7 +48,7 @@ type laneDecoder struct {
 }
 
 // decode reads a row of ReadRanges or ReadKeys: the number of its read, the
-// columns of a message and its state, whether it is claimed, and KeyPrev.
+// columns of a message and its state, whether it is claimed, KeyPrev and Hint.
 func (d *laneDecoder) decode(fields []pgconn.FieldDescription, values [][]byte, dst *outbox.LaneRow) (read int, err error) {
 	r := rowReader{d: d, fields: fields, values: values}
 	read = int(r.int())
@@ -75,6 +76,7 @@ func (d *laneDecoder) decode(fields []pgconn.FieldDescription, values [][]byte, 
 	dst.RetryAt = r.time()
 	dst.Claimed = r.int() != 0
 	dst.KeyPrev = r.int()
+	dst.Hint = r.hint()
 	if r.err != nil {
 		return 0, r.err
 	}
@@ -124,6 +126,17 @@ func (r *rowReader) int() int64 {
 		r.fail(err)
 	}
 	return n
+}
+
+func (r *rowReader) hint() uint64 {
+	v, text := r.next()
+	switch {
+	case text:
+		return sqlcore.ParseHint(string(v))
+	case len(v) == 6:
+		return uint64(binary.BigEndian.Uint32(v))<<16 | uint64(binary.BigEndian.Uint16(v[4:]))
+	}
+	return 0
 }
 
 func (r *rowReader) time() time.Time {

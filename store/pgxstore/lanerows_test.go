@@ -97,9 +97,14 @@ func wireRow(n int, text bool, body int) (fields []pgconn.FieldDescription, valu
 	} else {
 		number(5, 8)
 	}
+	if text {
+		str("(70000,9)")
+	} else {
+		add([]byte{0, 1, 0x11, 0x70, 0, 9})
+	}
 
 	want = outbox.LaneRow{
-		Lane: 7, Pos: int64(1000 + n), RetryAt: at, Claimed: true,
+		Lane: 7, Pos: int64(1000 + n), RetryAt: at, Claimed: true, Hint: 70000<<16 | 9,
 		Record: outbox.Record{
 			ID: id, Transport: "default", Type: "shop.order.placed.v1", CreatedAt: at, Lane: 7, Attempts: 2, LastError: "no answer", TenantID: "tenant",
 			Message: outbox.Message{

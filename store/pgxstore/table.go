@@ -42,6 +42,8 @@ func (t *table) Null() {
 		c.blobs = append(c.blobs, nil)
 	case ids:
 		c.ids = append(c.ids, outbox.ID{})
+	case hints:
+		c.ints = append(c.ints, 0)
 	}
 	if c.kind != nothing {
 		c.null(c.n - 1)
@@ -54,6 +56,15 @@ func (t *table) Int(v int64) {
 		c.ints = begin[int64](c, ints)
 	}
 	c.ints = append(c.ints, v)
+	c.n++
+}
+
+func (t *table) Hint(h uint64) {
+	c := t.next()
+	if c.kind == nothing {
+		c.ints = begin[int64](c, hints)
+	}
+	c.ints = append(c.ints, int64(h))
 	c.n++
 }
 
@@ -105,6 +116,7 @@ const (
 	texts
 	blobs
 	ids
+	hints // in ints
 )
 
 // column is an array parameter. pgx encodes it in binary where it has the
@@ -176,6 +188,8 @@ func (c *column) TextValue() (pgtype.Text, error) {
 				w.Text(c.texts[i])
 			case c.kind == blobs:
 				w.Bytes(c.blobs[i])
+			case c.kind == hints:
+				w.Hint(uint64(c.ints[i]))
 			default:
 				w.ID(c.ids[i])
 			}
@@ -202,6 +216,12 @@ func (e *element) TextValue() (pgtype.Text, error) {
 
 // BytesValue implements pgtype.BytesValuer; nil is NULL.
 func (e *element) BytesValue() ([]byte, error) { return e.blobs[e.at], nil }
+
+// TIDValue implements pgtype.TIDValuer.
+func (e *element) TIDValue() (pgtype.TID, error) {
+	h := uint64(e.ints[e.at])
+	return pgtype.TID{BlockNumber: uint32(h >> 16), OffsetNumber: uint16(h), Valid: e.valid()}, nil
+}
 
 // UUIDValue implements pgtype.UUIDValuer.
 func (e *element) UUIDValue() (pgtype.UUID, error) {

@@ -15,6 +15,7 @@ import (
 func (o *owner) outcome(row outbox.LaneRow, out outbox.SettleOutcome) outbox.Settlement {
 	s := outbox.Settlement{
 		Lane: row.Lane, Epoch: o.leases[row.Lane].Epoch, Pos: row.Pos, ID: row.Record.ID, Outcome: out, Attempts: row.Record.Attempts,
+		Hint: row.Hint,
 	}
 	if out != outbox.SettleAccepted {
 		s.Attempt, s.Reason = true, "refused"
@@ -103,6 +104,21 @@ var settleRules = []rule{
 		}
 		e.same(r)
 		o.one("settled", good, outbox.Settled)
+	}},
+	{"P2_a_hint_may_be_out_of_date", needLanes, func(e *env) {
+		recs := []outbox.Record{e.rec("k"), e.rec("k"), e.rec("k"), e.rec("k")}
+		e.enlist(recs...)
+		o := e.owner()
+		o.acquireAll()
+		var ss []outbox.Settlement
+		for _, r := range recs[:3] {
+			ss = append(ss, o.outcome(e.row(r), outbox.SettleAccepted))
+		}
+		o.one("failed since", o.outcome(e.row(recs[0]), outbox.SettleFailed), outbox.Settled)
+		ss[1].Hint, ss[2].Hint = ss[2].Hint, 1<<47|1 // another row's, and nobody's
+		e.equal("settled", o.settle(ss...), []outbox.SettleResult{outbox.Settled, outbox.Settled, outbox.Settled})
+		e.equal("rows", laneIDs(e.hot(outbox.LaneRead{Lane: e.laneOf("k")})), inOrder(recs[3:]))
+		e.equal("settled again", o.settle(ss...), []outbox.SettleResult{outbox.Gone, outbox.Gone, outbox.Gone})
 	}},
 	{"P2_failed_keyed_row_stays_at_the_head_of_its_key", needLanes, func(e *env) {
 		recs := []outbox.Record{e.rec("k"), e.rec("k")}

@@ -57,6 +57,7 @@ type RowWriter interface {
 	Text(s string)
 	Bytes(b []byte) // nil is NULL
 	ID(id outbox.ID)
+	Hint(h uint64) // of outbox.LaneRow
 	Null()
 	// Args ends the parameter.
 	Args() []any
@@ -146,28 +147,31 @@ type texts struct {
 	ForgetRelays string // expired before
 
 	// Lane rows.
-	Fence        string  // u(lane, epoch), owner
-	ReadRanges   limited // u(lane, after, upto)
-	ReadKeys     limited // u(lane, after, upto, key_hash, key)
-	SweepRanges  limited // u(lane, after, upto)
-	Settle       string  // u(lane, pos, id); returns ids
-	SettleKeys   string  // u(lane, pos, id); returns ids, key hashes and keys
-	CountLater   string  // u(lane, key_hash, key, from, below, more)
-	SettleMarked string  // u(lane, pos, id), m(lane, epoch, pos), owner; "" if it takes a transaction
-	FindHot      string  // u(lane, pos, id)
-	FindDeferred string  // u(lane, pos, id)
-	DropDeferred string  // u(lane, id)
-	FailHot      string  // u(lane, id, attempts, reason, retry_at)
-	FailDeferred string
-	Defer        string // u(lane, id, aside)
-	BuryHot      string // u(lane, id, attempts, reason)
-	BuryDeferred string
-	DropDead     string  // u(id)
-	Marks        string  // u(lane, pos)
-	Due          limited // u(lane), rows
-	Promote      string  // u(lane, id), ordered as given
-	NextDue      string  // u(lane)
-	NextClaimed  string  // u(lane)
+	Fence       string  // u(lane, epoch), owner
+	ReadRanges  limited // u(lane, after, upto)
+	ReadKeys    limited // u(lane, after, upto, key_hash, key)
+	SweepRanges limited // u(lane, after, upto)
+	// By hints, where the engine has them; else empty.
+	SettleAt       string // u(lane, pos, id, hint)
+	SettleMarkedAt string // u(lane, pos, id, hint), m(lane, epoch, pos), owner
+	Settle         string // u(lane, pos, id); returns ids
+	SettleKeys     string // u(lane, pos, id); returns ids, key hashes and keys
+	CountLater     string // u(lane, key_hash, key, from, below, more)
+	SettleMarked   string // u(lane, pos, id), m(lane, epoch, pos), owner; "" if it takes a transaction
+	FindHot        string // u(lane, pos, id)
+	FindDeferred   string // u(lane, pos, id)
+	DropDeferred   string // u(lane, id)
+	FailHot        string // u(lane, id, attempts, reason, retry_at)
+	FailDeferred   string
+	Defer          string // u(lane, id, aside)
+	BuryHot        string // u(lane, id, attempts, reason)
+	BuryDeferred   string
+	DropDead       string  // u(id)
+	Marks          string  // u(lane, pos)
+	Due            limited // u(lane), rows
+	Promote        string  // u(lane, id), ordered as given
+	NextDue        string  // u(lane)
+	NextClaimed    string  // u(lane)
 
 	// Parking.
 	Park        string // u(lane, key_hash, key, why), by

@@ -180,9 +180,9 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
  WHERE l.owner = $3::uuid ORDER BY l.lane FOR SHARE OF l`,
 		ReadRanges: limited{`SELECT u.ord, {o.row}, {claimed},
   CASE WHEN o.key_hash IS NULL OR u.after = 0 THEN NULL ELSE
-   {probe} END
+   {probe} END, o.hint
   FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS u(lane, after, upto, ord)
- CROSS JOIN LATERAL (SELECT o.* FROM {outbox} o WHERE o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
+ CROSS JOIN LATERAL (SELECT o.ctid AS hint, o.* FROM {outbox} o WHERE o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
                       ORDER BY o.lane, o.pos LIMIT {LIMIT}) o`},
 		SweepRanges: limited{`SELECT u.ord, o.lane, o.pos, o.id, o.key_hash, o.size
   FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS u(lane, after, upto, ord)
@@ -190,14 +190,14 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
                       ORDER BY o.lane, o.pos LIMIT {LIMIT}) o`},
 		ReadKeys: limited{`SELECT u.ord, {o.row}, {claimed},
   CASE WHEN o.key_hash IS NULL OR u.after = 0 THEN NULL ELSE
-   {probe} END
+   {probe} END, o.hint
   FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[]) WITH ORDINALITY AS u(lane, after, upto, key_hash, ordering_key, ord)
  CROSS JOIN LATERAL (
-   (SELECT o.* FROM {outbox} o WHERE u.key_hash IS NOT NULL AND o.lane = u.lane AND o.key_hash IS NOT NULL AND o.ordering_key = u.ordering_key
+   (SELECT o.ctid AS hint, o.* FROM {outbox} o WHERE u.key_hash IS NOT NULL AND o.lane = u.lane AND o.key_hash IS NOT NULL AND o.ordering_key = u.ordering_key
        AND (o.key_hash, o.pos) > (u.key_hash, u.after) AND (o.key_hash, o.pos) <= (u.key_hash, u.upto)
      ORDER BY o.lane, o.key_hash, o.pos LIMIT {LIMIT})
    UNION ALL
-   (SELECT o.* FROM {outbox} o WHERE u.key_hash IS NULL AND o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
+   (SELECT o.ctid AS hint, o.* FROM {outbox} o WHERE u.key_hash IS NULL AND o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
      ORDER BY o.lane, o.pos LIMIT {LIMIT})) o`},
 		Settle: `DELETE FROM {outbox} o USING unnest($1::integer[], $2::bigint[], $3::uuid[]) AS u(lane, pos, id)
  WHERE o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id`,
@@ -213,6 +213,18 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
 k AS (UPDATE {lane_marks} k SET tried_to = f.pos FROM f WHERE k.lane = f.lane AND k.tried_to < f.pos)
 DELETE FROM {outbox} o USING unnest($1::integer[], $2::bigint[], $3::uuid[]) AS u(lane, pos, id)
  WHERE o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id`,
+		// A row is found by its place in the table, without a walk through an
+		// index. One that an update has moved since is not, and is looked for by
+		// position.
+		SettleAt: `DELETE FROM {outbox} o USING unnest($1::integer[], $2::bigint[], $3::uuid[], $4::tid[]) AS u(lane, pos, id, hint)
+ WHERE o.ctid = u.hint AND o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id`,
+		SettleMarkedAt: `WITH f AS MATERIALIZED (
+  SELECT l.lane, m.pos FROM {lanes} l JOIN unnest($5::integer[], $6::bigint[], $7::bigint[]) AS m(lane, epoch, pos)
+      ON l.lane = m.lane AND l.epoch = m.epoch
+   WHERE l.owner = $8::uuid ORDER BY l.lane FOR SHARE OF l),
+k AS (UPDATE {lane_marks} k SET tried_to = f.pos FROM f WHERE k.lane = f.lane AND k.tried_to < f.pos)
+DELETE FROM {outbox} o USING unnest($1::integer[], $2::bigint[], $3::uuid[], $4::tid[]) AS u(lane, pos, id, hint)
+ WHERE o.ctid = u.hint AND o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id`,
 		FindHot: `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
   FROM unnest($1::integer[], $2::bigint[], $3::uuid[]) AS u(lane, pos, id)
   JOIN {outbox} o ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id ORDER BY o.lane, o.pos FOR UPDATE OF o`,
@@ -435,6 +447,13 @@ func (a *arrays) Bytes(v []byte) {
 	}
 	b := a.next()
 	*b = append(hex.AppendEncode(append(*b, `"\\x`...), v), '"')
+}
+
+// Hint writes a tid: a block and a place in it.
+func (a *arrays) Hint(h uint64) {
+	b := a.next()
+	out := strconv.AppendUint(append(*b, `"(`...), h>>16, 10)
+	*b = append(strconv.AppendUint(append(out, ','), h&0xffff, 10), `)"`...)
 }
 
 func (a *arrays) ID(id outbox.ID) {

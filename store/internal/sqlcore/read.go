@@ -77,7 +77,8 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 		var r row
 		var ord, claimed int64
 		var prev intColumn
-		into := r.dest([]any{&ord}, &claimed, &prev)
+		var hint hintColumn
+		into := r.dest([]any{&ord}, &claimed, &prev, &hint)
 		return q.Query(ctx, text, args, func(sr Row) error {
 			if err := sr.Scan(into...); err != nil {
 				return err
@@ -85,6 +86,7 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 			dst[n] = r.laneRow()
 			dst[n].Claimed = claimed != 0
 			dst[n].KeyPrev = prev.Int64
+			dst[n].Hint = uint64(hint)
 			sorted.at = append(sorted.at, at[ord-1])
 			n++
 			return nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -109,6 +110,34 @@ func (c *intColumn) parse(s string) (err error) {
 	c.Int64, err = strconv.ParseInt(s, 10, 64)
 	c.Valid = err == nil
 	return err
+}
+
+// hintColumn takes a tid as text, "(block,place)".
+type hintColumn uint64
+
+func (c *hintColumn) Scan(src any) error {
+	switch v := src.(type) {
+	case nil:
+		*c = 0
+	case string:
+		*c = hintColumn(ParseHint(v))
+	case []byte:
+		*c = hintColumn(ParseHint(string(v)))
+	default:
+		return fmt.Errorf("column holds a %T, not a tid", src)
+	}
+	return nil
+}
+
+// ParseHint reads a tid; 0 if it is none, which costs no more than time.
+func ParseHint(s string) uint64 {
+	block, place, ok := strings.Cut(strings.Trim(s, "()"), ",")
+	b, err := strconv.ParseUint(block, 10, 32)
+	p, err2 := strconv.ParseUint(place, 10, 16)
+	if !ok || err != nil || err2 != nil {
+		return 0
+	}
+	return b<<16 | p
 }
 
 // row is one message as it is read: the columns of {row}.

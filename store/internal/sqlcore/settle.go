@@ -49,10 +49,10 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 	_, together := h.pin.(Pipeliner)
 	small := len(r.Settlements) <= chunkRows && len(r.TriedTo) <= chunkRows || together
 	var missing []int
-	short := func(text string, more []any) error {
+	short := func(marks []any) error {
 		err := h.short(ctx, "settle", func(q Querier) (err error) {
 			res = make([]outbox.SettleResult, len(r.Settlements))
-			missing, err = h.s.accept(ctx, q, &r, res, text, more)
+			missing, err = h.s.accept(ctx, q, &r, res, marks)
 			return err
 		})
 		if err != nil || len(missing) == 0 {
@@ -67,7 +67,7 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 	}
 	switch {
 	case alone && small && len(r.TriedTo) == 0:
-		err = short(h.s.q.Settle, nil)
+		err = short(nil)
 	case alone && small && h.s.q.SettleMarked != "":
 		// One mark a lane: an update that joins two takes either.
 		m, high := h.s.Rows(3), map[[2]int64]int64{}
@@ -80,7 +80,7 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 			m.Int(k[1])
 			m.Int(pos)
 		}
-		err = short(h.s.q.SettleMarked, append(m.Args(), h.s.d.id(r.Owner)))
+		err = short(append(m.Args(), h.s.d.id(r.Owner)))
 	default:
 		err = h.write(ctx, "settle", func(q Querier) error {
 			res = make([]outbox.SettleResult, len(r.Settlements))
@@ -108,16 +108,36 @@ func byPlace(list []outbox.Settlement, want func(outbox.SettleOutcome) bool) []i
 	return order
 }
 
-// accept deletes the rows of all accepted settlements with text, whose further
-// arguments are more. It returns the settlements whose rows are not in the hot
-// range.
-func (s *Store) accept(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, text string, more []any) (missing []int, err error) {
+// accept deletes the rows of all accepted settlements, by their hints if each
+// has one, and raises tried_to in the same statement if marks are given: a table
+// parameter m(lane, epoch, pos) and the owner. It returns the settlements whose
+// rows are not in the hot range.
+func (s *Store) accept(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, marks []any) (missing []int, err error) {
 	order := byPlace(r.Settlements, accepted)
+	hints := s.q.SettleAt != "" && len(order) > 0 && !slices.ContainsFunc(order, func(i int) bool { return r.Settlements[i].Hint == 0 })
+	missing, err = s.erase(ctx, q, r, res, order, hints, marks)
+	if err == nil && hints && len(missing) > 0 {
+		missing, err = s.erase(ctx, q, r, res, missing, false, nil)
+	}
+	return missing, err
+}
+
+// erase deletes the rows of the settlements in order and returns those that
+// were not there.
+func (s *Store) erase(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, order []int, hints bool, marks []any) (missing []int, err error) {
+	text, marked := s.q.Settle, s.q.SettleMarked
+	if hints {
+		text, marked = s.q.SettleAt, s.q.SettleMarkedAt
+	}
 	var list []Statement
-	for rest := order; len(rest) > 0 || more != nil; text, more = s.q.Settle, nil {
+	for rest := order; len(rest) > 0 || marks != nil; marks = nil {
 		part := rest[:min(len(rest), chunkRows)]
 		rest = rest[len(part):]
-		list = append(list, Statement{text, append(s.named(r.Settlements, part), more...)})
+		st := Statement{text, s.named(r.Settlements, part, hints)}
+		if marks != nil {
+			st = Statement{marked, append(st.Args, marks...)}
+		}
+		list = append(list, st)
 	}
 	done, err := pipeline(ctx, q, list)
 	if err != nil {
@@ -153,14 +173,21 @@ func (s *Store) accept(ctx context.Context, q Querier, r *outbox.SettleRequest, 
 func accepted(o outbox.SettleOutcome) bool { return o == outbox.SettleAccepted }
 
 // named are the rows of some settlements as a table parameter.
-func (s *Store) named(list []outbox.Settlement, which []int) []any {
-	w := s.Rows(3)
+func (s *Store) named(list []outbox.Settlement, which []int, hints bool) []any {
+	columns := 3
+	if hints {
+		columns++
+	}
+	w := s.Rows(columns)
 	w.Grow(len(which))
 	for _, i := range which {
 		t := &list[i]
 		w.Int(int64(t.Lane))
 		w.Int(t.Pos)
 		w.ID(t.ID)
+		if hints {
+			w.Hint(t.Hint)
+		}
 	}
 	return w.Args()
 }
@@ -170,7 +197,7 @@ func (s *Store) named(list []outbox.Settlement, which []int) []any {
 func (s *Store) acceptCounted(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, out *delivered) (missing []int, err error) {
 	for part := range slices.Chunk(byPlace(r.Settlements, accepted), chunkRows) {
 		deleted := make(map[outbox.ID]found, len(part))
-		err := q.Query(ctx, s.q.SettleKeys, s.named(r.Settlements, part), func(row Row) error {
+		err := q.Query(ctx, s.q.SettleKeys, s.named(r.Settlements, part, false), func(row Row) error {
 			var id idColumn
 			var f found
 			err := row.Scan(&id, &f.hash, &f.key)
@@ -235,7 +262,7 @@ func (s *Store) find(ctx context.Context, q Querier, text string, list []outbox.
 	for len(which) > 0 {
 		part := which[:min(len(which), chunkRows)]
 		which = which[len(part):]
-		err := q.Query(ctx, text, s.named(list, part), func(sr Row) error {
+		err := q.Query(ctx, text, s.named(list, part, false), func(sr Row) error {
 			f := &found{deferred: text == s.q.FindDeferred}
 			var id idColumn
 			err := sr.Scan(&f.lane, &id, &f.attempts, &f.hash, &f.key)
@@ -297,7 +324,7 @@ func (s *Store) settle(ctx context.Context, q Querier, r *outbox.SettleRequest, 
 		out = &delivered{}
 		missing, err = s.acceptCounted(ctx, q, r, res, out)
 	} else {
-		missing, err = s.accept(ctx, q, r, res, s.q.Settle, nil)
+		missing, err = s.accept(ctx, q, r, res, nil)
 	}
 	if err == nil {
 		err = s.acceptAside(ctx, q, r, res, missing, out)

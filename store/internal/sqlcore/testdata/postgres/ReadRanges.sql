@@ -2,7 +2,7 @@ SELECT u.ord, o.pos, o.lane, o.id, o.key_hash, o.ordering_key, o.transport, o.me
   CASE WHEN o.key_hash IS NULL OR u.after = 0 THEN NULL ELSE
    (SELECT p.pos FROM "postrider_outbox" p WHERE p.lane = o.lane AND p.key_hash IS NOT NULL AND p.ordering_key = o.ordering_key
       AND (p.key_hash, p.pos) <= (o.key_hash, u.after) AND (p.key_hash, p.pos) >= (o.key_hash, 0)
-    ORDER BY p.lane DESC, p.key_hash DESC, p.pos DESC LIMIT 1) END
+    ORDER BY p.lane DESC, p.key_hash DESC, p.pos DESC LIMIT 1) END, o.hint
   FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS u(lane, after, upto, ord)
- CROSS JOIN LATERAL (SELECT o.* FROM "postrider_outbox" o WHERE o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
+ CROSS JOIN LATERAL (SELECT o.ctid AS hint, o.* FROM "postrider_outbox" o WHERE o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
                       ORDER BY o.lane, o.pos LIMIT 32) o
