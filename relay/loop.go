@@ -68,6 +68,8 @@ func (e *engine) runLoop(ctx context.Context, l looper) {
 	b := l.base()
 	s := e.session(b.purpose)
 	defer s.end()
+	// The loops connect at the same time, not each when its turn comes.
+	_ = s.do(ctx, &call{timeout: callTimeout, do: func(context.Context, outbox.LaneStore) error { return nil }})
 	for failures := 0; ctx.Err() == nil; {
 		c, w := l.next()
 		if c == nil {
