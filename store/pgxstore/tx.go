@@ -42,3 +42,14 @@ func (beginner) Rollback(ctx context.Context, tx pgx.Tx) error {
 	}
 	return nil
 }
+
+// InBatch returns an Enlister that queues: an outbox.Outbox made with it publishes
+// in the round trip of the caller's own statements. [Store.Queue] says how the
+// batch is sent and what its end means. s must not be nil.
+func InBatch(s *Store) outbox.Enlister[*pgx.Batch] { return inBatch{s} }
+
+type inBatch struct{ s *Store }
+
+func (b inBatch) Enlist(ctx context.Context, batch *pgx.Batch, recs ...outbox.Record) error {
+	return b.s.Queue(ctx, batch, recs...)
+}
