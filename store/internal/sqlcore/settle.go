@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/postrider/postrider/outbox"
@@ -82,10 +83,16 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 		}
 		err = short(append(m.Args(), h.s.d.id(r.Owner)))
 	default:
-		err = h.write(ctx, "settle", func(q Querier) error {
-			res = make([]outbox.SettleResult, len(r.Settlements))
-			return h.s.settle(ctx, q, &r, res)
-		})
+		whole := func(present bool) error {
+			return h.write(ctx, "settle", func(q Querier) error {
+				res = make([]outbox.SettleResult, len(r.Settlements))
+				return h.s.settle(ctx, q, &r, res, present)
+			})
+		}
+		present := h.s.q.SettleAll != ""
+		if err = whole(present); errors.Is(err, errRowsGone) {
+			err = whole(false)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -170,10 +177,35 @@ func (s *Store) erase(ctx context.Context, q Querier, r *outbox.SettleRequest, r
 	return missing, nil
 }
 
+// errRowsGone: fewer rows were deleted than named, and which is unknown.
+var errRowsGone = errors.New("accepted rows are gone")
+
+// acceptAll is accept where the rows are all there, as they nearly always are,
+// else errRowsGone: the transaction is then to be rolled back. In a transaction,
+// returning ids would cost much.
+func (s *Store) acceptAll(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult) error {
+	for part := range slices.Chunk(byPlace(r.Settlements, accepted), chunkRows) {
+		changed, err := q.Exec(ctx, s.q.SettleAll, s.named(r.Settlements, part, false)...)
+		if err != nil {
+			return err
+		}
+		if changed != int64(len(part)) {
+			return errRowsGone
+		}
+		for _, i := range part {
+			res[i] = outbox.Settled
+		}
+	}
+	return nil
+}
+
 func accepted(o outbox.SettleOutcome) bool { return o == outbox.SettleAccepted }
 
 // named are the rows of some settlements as a table parameter.
 func (s *Store) named(list []outbox.Settlement, which []int, hints bool) []any {
+	if s.d.named != nil {
+		return s.d.named(list, which)
+	}
 	columns := 3
 	if hints {
 		columns++
@@ -277,8 +309,9 @@ func (s *Store) find(ctx context.Context, q Querier, text string, list []outbox.
 	return rows, nil
 }
 
-// settle is the whole of SettleLanes in one transaction.
-func (s *Store) settle(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult) error {
+// settle is the whole of SettleLanes in one transaction. present
+// expects all accepted rows in the hot range, or it is errRowsGone.
+func (s *Store) settle(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, present bool) error {
 	epochs := map[outbox.Lane]int64{}
 	// A lane may be named under several epochs; only the lane's own can hold.
 	valid := map[[2]int64]bool{}
@@ -320,10 +353,13 @@ func (s *Store) settle(ctx context.Context, q Querier, r *outbox.SettleRequest, 
 	var missing []int
 	var out *delivered
 	var err error
-	if slices.ContainsFunc(r.Settlements, func(t outbox.Settlement) bool { return t.Later }) {
+	switch {
+	case slices.ContainsFunc(r.Settlements, func(t outbox.Settlement) bool { return t.Later }):
 		out = &delivered{}
 		missing, err = s.acceptCounted(ctx, q, r, res, out)
-	} else {
+	case present:
+		err = s.acceptAll(ctx, q, r, res)
+	default:
 		missing, err = s.accept(ctx, q, r, res, nil)
 	}
 	if err == nil {

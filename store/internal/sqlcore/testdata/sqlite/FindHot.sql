@@ -1,1 +1,1 @@
-SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key FROM (SELECT value ->> 0 AS lane, value ->> 1 AS pos, unhex(value ->> 2) AS id, key + 1 AS ord FROM json_each(?1)) u CROSS JOIN "postrider_outbox" o ON o.pos = u.pos AND o.lane = u.lane AND o.id = u.id
+SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key FROM (SELECT CAST(substr(?2, key * 32 + 17, 16) AS INTEGER) AS lane, value AS pos, substr(?2, key * 32 + 1, 16) AS id FROM json_each(?1)) u CROSS JOIN "postrider_outbox" o ON o.pos = u.pos AND o.lane = u.lane AND o.id = u.id
