@@ -309,8 +309,8 @@ func rowsSQLite(columns ...string) string {
 }
 
 // namedSQLite is {u:row}: positions as a flat list, and the rest of each row as
-// 32 bytes, its id and its lane in digits. Taking a list of lists apart would
-// cost a third of the settle.
+// 32 bytes, its id and its lane in digits. Taking a list of lists apart costs
+// some 2 us a row, a fifth of the settle.
 func namedSQLite(list []outbox.Settlement, which []int) []any {
 	pos, rest := []byte{'['}, make([]byte, 0, 32*len(which))
 	for n, i := range which {
