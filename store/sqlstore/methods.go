@@ -37,9 +37,8 @@ func (s *Store) ServerTime(ctx context.Context) (time.Time, error) { return s.co
 func (s *Store) Routes(ctx context.Context) ([]outbox.Route, error) { return s.core.Routes(ctx) }
 
 // ReadPending implements outbox.Store. It walks ids and not positions: its cost
-// grows with the lanes, with rows that are not eligible and, on PostgreSQL, with
-// those of other lanes. Lanes that do not exist, and those that the store keeps
-// unordered rows in, hold nothing.
+// grows with the lanes, and with rows that are not eligible. Lanes that do not
+// exist, and those that the store keeps unordered rows in, hold nothing.
 func (s *Store) ReadPending(ctx context.Context, req outbox.ReadRequest, dst []outbox.Record) (n int, err error) {
 	return s.core.ReadPending(ctx, req, dst)
 }
