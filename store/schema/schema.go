@@ -240,17 +240,28 @@ func Script(e Engine, n Names) (string, error) {
 	return b.String(), nil
 }
 
-// split cuts a script at the lines that end with a semicolon. The scripts hold
-// no other semicolons at a line's end; a test sees to it.
+// split cuts a script at the lines that end with a semicolon, but for those
+// between goose's marks of one statement. The scripts hold no other semicolons
+// at a line's end; a test sees to it.
 func split(text string) []string {
 	var out []string
 	var b strings.Builder
+	whole := false
 	for _, line := range strings.Split(text, "\n") {
 		line = strings.TrimRight(line, " \t\r")
-		if strings.HasPrefix(strings.TrimSpace(line), "--") || line == "" {
+		switch {
+		case line == "-- +goose StatementBegin":
+			whole = true
+			continue
+		case line == "-- +goose StatementEnd":
+			whole = false
+			out = append(out, strings.TrimSuffix(b.String(), ";\n"))
+			b.Reset()
+			continue
+		case strings.HasPrefix(strings.TrimSpace(line), "--") || line == "":
 			continue
 		}
-		if s, ok := strings.CutSuffix(line, ";"); ok {
+		if s, ok := strings.CutSuffix(line, ";"); ok && !whole {
 			b.WriteString(s)
 			out = append(out, b.String())
 			b.Reset()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -28,7 +27,7 @@ var postgresDialect = Dialect{
 	beginRead: "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; " + settingsPostgres,
 	rows:      func(columns int) RowWriter { return newArrays(columns) },
 	id:        func(id outbox.ID) any { return id.String() },
-	lanes:     func(first, n int64) any { return fmt.Sprintf("{%d,%d}", first, first+n-1) },
+	lanes:     func(first, n int64) any { return numbers('{', first, n, '}') },
 	missing:   func(err error) bool { s := sqlState(err); return s == "42P01" || s == "3F000" },
 	// Deadlock and serialization failure: PostgreSQL has rolled back.
 	busy: func(err error) bool { s := sqlState(err); return s == "40P01" || s == "40001" },

@@ -36,7 +36,7 @@ CREATE TABLE {outbox} (
     last_error       text,
     claim_token      bytea,
     CONSTRAINT {=outbox_pkey} PRIMARY KEY (lane, pos),
-    CONSTRAINT {=outbox_id} UNIQUE (id, lane)
+    CONSTRAINT {=outbox_id} UNIQUE (lane, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 
 CREATE INDEX {=outbox_key} ON {outbox} (lane, key_hash, pos) WHERE key_hash IS NOT NULL;
@@ -75,25 +75,37 @@ CREATE TABLE {deferred} (
     tracestate       text,
     last_error       text,
     claim_token      bytea,
-    CONSTRAINT {=deferred_pkey} PRIMARY KEY (id, lane)
+    CONSTRAINT {=deferred_pkey} PRIMARY KEY (lane, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 
 CREATE INDEX {=deferred_due} ON {deferred} (lane, due_at, pos) WHERE due_at IS NOT NULL;
 
 CREATE INDEX {=deferred_parked} ON {deferred} (lane, key_hash, pos) WHERE due_at IS NULL;
 
--- An id that is pending in one of the lanes from span[1] to span[2]; NULL for
--- none, and for no span. Producers cache the plan of their INSERT; made while the
--- table was empty, it would read the whole table for every row of a later
--- backlog. Here the plan is always that of the index, whatever the session's
--- settings are.
+-- An id that is pending in one of the lanes; NULL for none, and for no lanes. Of
+-- several ids, drawn one after the other as they usually are, one look at the
+-- range from the first to the last is nearly always enough.
+--
+-- Producers cache the plan of their INSERT; made while the table was empty, it
+-- would read the whole table for every row of a later backlog. Here the plan is
+-- always that of the index, whatever the session's settings are.
 -- +goose StatementBegin
-CREATE FUNCTION {pending_id}(span integer[], ids uuid[]) RETURNS uuid
-LANGUAGE plpgsql STABLE STRICT SET enable_seqscan = off SET enable_bitmapscan = off AS $$ BEGIN
+CREATE FUNCTION {pending_id}(lanes integer[], ids uuid[]) RETURNS uuid
+LANGUAGE plpgsql STABLE STRICT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE lo uuid; hi uuid;
+BEGIN
+IF cardinality(ids) > 1 THEN
+  lo := (SELECT u.id FROM unnest(ids) AS u(id) ORDER BY u.id LIMIT 1);
+  hi := (SELECT u.id FROM unnest(ids) AS u(id) ORDER BY u.id DESC LIMIT 1);
+  IF (SELECT 1 FROM {outbox} p WHERE p.lane = ANY (lanes) AND p.id >= lo AND p.id <= hi ORDER BY p.lane, p.id LIMIT 1) IS NULL
+   AND (SELECT 1 FROM {deferred} p WHERE p.lane = ANY (lanes) AND p.id >= lo AND p.id <= hi ORDER BY p.lane, p.id LIMIT 1) IS NULL THEN
+    RETURN NULL;
+  END IF;
+END IF;
 RETURN (SELECT u.id FROM unnest(ids) AS u(id) CROSS JOIN LATERAL (
-    (SELECT 1 FROM {outbox} p WHERE p.id >= u.id AND p.id <= u.id AND p.lane >= span[1] AND p.lane <= span[2] ORDER BY p.id, p.lane LIMIT 1)
+    (SELECT 1 FROM {outbox} p WHERE p.lane = ANY (lanes) AND p.id >= u.id AND p.id <= u.id ORDER BY p.lane, p.id LIMIT 1)
     UNION ALL
-    (SELECT 1 FROM {deferred} p WHERE p.id >= u.id AND p.id <= u.id AND p.lane >= span[1] AND p.lane <= span[2] ORDER BY p.id, p.lane LIMIT 1)) x
+    (SELECT 1 FROM {deferred} p WHERE p.lane = ANY (lanes) AND p.id >= u.id AND p.id <= u.id ORDER BY p.lane, p.id LIMIT 1)) x
   LIMIT 1); END $$;
 -- +goose StatementEnd
 
