@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/pgxstore"
 	"github.com/postrider/postrider/store/sqlstore"
 )
@@ -121,10 +122,15 @@ func BusinessOf(c Contestant, p *pgxpool.Pool, queued bool) (Business, error) {
 	case *pgxstore.Store:
 		b := PGXBusiness{DB: pr.Pool}
 		if queued {
-			b.Queue = func(ctx context.Context, batch *pgx.Batch, msgs []Message) error {
-				return store.Queue(ctx, batch, records(msgs)...)
+			out, err := outbox.New(pgxstore.InBatch(store), nil)
+			if err == nil {
+				err = outbox.Register(out.Types(), "bench.message", 1, outbox.Bytes(""))
 			}
-			return b, nil
+			b.Queue = func(ctx context.Context, batch *pgx.Batch, msgs []Message) error {
+				_, err := out.PublishAll(ctx, batch, publications(msgs))
+				return err
+			}
+			return b, err
 		}
 		b.Enqueue = func(ctx context.Context, tx pgx.Tx, msgs []Message) error {
 			return store.Enlist(ctx, tx, records(msgs)...)
@@ -132,4 +138,16 @@ func BusinessOf(c Contestant, p *pgxpool.Pool, queued bool) (Business, error) {
 		return b, nil
 	}
 	return nil, fmt.Errorf("%T cannot write in a business transaction", pr.Store)
+}
+
+// publications are the same messages as records, with ids to be drawn.
+func publications(msgs []Message) []outbox.Publication {
+	ps := make([]outbox.Publication, 0, len(msgs))
+	for _, m := range msgs {
+		rec := Record(m)
+		body := rec.Message.Body
+		rec.Message.Body = nil
+		ps = append(ps, outbox.Publication{Value: body, Transport: rec.Transport, Message: rec.Message})
+	}
+	return ps
 }
