@@ -83,6 +83,7 @@ func (r *reader) lanesCall(lanes []*lane, limit int, all bool) *call {
 			high = max(high, l.cursor)
 		}
 		e.trail.add(time.Now(), high)
+		e.deep = full
 		r.short = got && !full
 		switch {
 		case fresh || r.short:

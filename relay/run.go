@@ -177,6 +177,7 @@ type engine struct {
 	trail  trail // how far the lanes had been read, and when
 	shares []outbox.LaneShare
 	all    bool // the reader's next round covers every lane
+	deep   bool // the reader's last round left rows behind
 	fast   bool // the settler does not linger: the relay is stopping
 
 	lease  *leaser

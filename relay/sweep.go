@@ -175,7 +175,11 @@ func (s *sweeper) pageCall() *call {
 func (s *sweeper) done() {
 	now := time.Now()
 	sp := s.page.span
-	sp.at = now.Add(max(sp.every, now.Sub(s.page.began)*sp.factor))
+	gap := now.Sub(s.page.began) * sp.factor
+	if s.e.deep {
+		gap *= 4 // there is enough to send: what committed late is not later for it
+	}
+	sp.at = now.Add(max(sp.every, gap))
 	s.page = nil
 }
 
