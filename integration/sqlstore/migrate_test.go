@@ -337,3 +337,17 @@ func TestDialectOfAnotherEngine(t *testing.T) {
 		t.Errorf("Check without a server: got %v", err)
 	}
 }
+
+// D3: a table that somebody has dropped is one clear error at the start, not an
+// outage later.
+func TestCheckFindsADroppedTable(t *testing.T) {
+	onEngines(t, func(t *testing.T, e engine) {
+		s, db, _ := e.migrated(t, nil)
+		exec(t, db, `DROP TABLE postrider_parked_keys`)
+		exec(t, db, `DROP TABLE postrider_audit`)
+		err := s.Check(t.Context())
+		if !errors.Is(err, outbox.ErrSchema) || !strings.Contains(err.Error(), "parked_keys, audit") {
+			t.Errorf("D3: got %v, want ErrSchema with the names of the tables", err)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package sqlcore
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
@@ -94,6 +95,7 @@ func (l *limited) at(n int) (text string, limit int) {
 type texts struct {
 	// Schema.
 	HasMeta   string
+	Absent    string // the tables that are not there
 	HasSchema string // name; "" where there are no schemas
 	Where     string // the tables' schema; "" where nobody is woken
 	Lock      string // number; "" where beginning the transaction locks
@@ -241,6 +243,15 @@ func (d *Dialect) expand(n schema.Names) *texts {
 		}
 	}
 	return &out
+}
+
+// eachTable writes format for every table of the schema.
+func eachTable(format, between string) string {
+	var parts []string
+	for _, t := range schema.Tables() {
+		parts = append(parts, fmt.Sprintf(format, t))
+	}
+	return strings.Join(parts, between)
 }
 
 // writeTime writes NULL for the zero time.

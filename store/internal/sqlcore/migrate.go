@@ -176,12 +176,31 @@ func (s *Store) Check(ctx context.Context) error {
 		if err := m.tooNew(s.place()); err != nil {
 			return err
 		}
+		if err := s.checkTables(ctx, q); err != nil {
+			return err
+		}
 		return s.checkRoutes(ctx, q, true)
 	})
 	if err != nil {
 		return err
 	}
 	_, err = s.loadRoutes(ctx)
+	return err
+}
+
+// checkTables finds a table that somebody has dropped: the version does not
+// tell.
+func (s *Store) checkTables(ctx context.Context, q Querier) error {
+	var absent []string
+	err := q.Query(ctx, s.q.Absent, nil, func(r Row) error {
+		var name string
+		err := r.Scan(&name)
+		absent = append(absent, name)
+		return err
+	})
+	if err == nil && len(absent) > 0 {
+		err = fmt.Errorf("%w: %d tables of this version are missing (%s): %s: restore them from `postrider schema`", outbox.ErrSchema, len(absent), s.place(), strings.Join(absent, ", "))
+	}
 	return err
 }
 

@@ -62,6 +62,7 @@ var postgresDialect = Dialect{
 		"{claimed}", "CASE WHEN o.claim_until IS NULL THEN 0 WHEN o.claim_until > {now} THEN 1 ELSE 0 END",
 	},
 	texts: texts{
+		Absent:    `SELECT t.name FROM (VALUES ` + eachTable("('%s', to_regclass({'%[1]s}))", ", ") + `) AS t(name, place) WHERE t.place IS NULL`,
 		HasMeta:   `SELECT count(*) FROM pg_catalog.pg_class WHERE oid = to_regclass({'meta})`,
 		HasSchema: `SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1::text`,
 		Where:     `SELECT n.nspname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass({'outbox})`,

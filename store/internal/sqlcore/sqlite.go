@@ -65,6 +65,8 @@ var sqliteDialect = Dialect{
 		"{u:key}", rowsSQLite("lane", "key_hash", "#ordering_key"),
 	},
 	texts: texts{
+		Absent: `SELECT t.name FROM (` + eachTable("SELECT '%s' AS name, {~%[1]s} AS place", " UNION ALL ") + `) t
+ WHERE NOT EXISTS (SELECT 1 FROM sqlite_master m WHERE m.type = 'table' AND m.name = t.place)`,
 		HasMeta:  `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = {~meta}`,
 		Meta:     `SELECT name, value FROM {meta}`,
 		Routes:   `SELECT name, first_lane, ordered_lanes, unordered_lanes FROM {routes} ORDER BY first_lane`,
