@@ -193,7 +193,7 @@ func report(out io.Writer, record string) (missing []string, err error) {
 		defer f.Close()
 		sc := bufio.NewScanner(f)
 		for sc.Scan() {
-			if w := strings.Fields(sc.Text()); len(w) == 3 {
+			if w := strings.SplitN(sc.Text(), " ", 3); len(w) == 3 {
 				key := w[1] + " " + w[2]
 				if !slices.Contains(ran[key], w[0]) {
 					ran[key] = append(ran[key], w[0])
