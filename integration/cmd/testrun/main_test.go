@@ -19,7 +19,7 @@ import (
 func TestReport(t *testing.T) {
 	t.Setenv(testenv.EnvRequire, "postgres,sqlite,nats")
 	record := filepath.Join(t.TempDir(), "record")
-	text := "integration/b postgres 15.1\nintegration/a postgres 15.1\nintegration/a postgres 15.1\nintegration/a sqlite 3.50.0\nhalf line\n"
+	text := "integration/b postgres 15.1\nintegration/a postgres 15.1\nintegration/a postgres 15.1\nintegration/a sqlite 3.50.0\nintegration/c pgbouncer transaction mode\nhalf line\n"
 	if err := os.WriteFile(record, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestReport(t *testing.T) {
 	if !slices.Equal(missing, []string{"nats"}) {
 		t.Errorf("missing %v, want nats", missing)
 	}
-	want := "# suites and engines\n#   postgres 15.1      integration/a integration/b\n#   sqlite 3.50.0      integration/a\n"
+	want := "# suites and engines\n#   pgbouncer transaction mode integration/c\n#   postgres 15.1      integration/a integration/b\n#   sqlite 3.50.0      integration/a\n"
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", &out, want)
 	}
