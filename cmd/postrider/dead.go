@@ -227,7 +227,7 @@ func known(t time.Time) *time.Time {
 // chosen are the dead letters that a command is about.
 type chosen struct {
 	IDs   []string `arg:"" optional:"" name:"id" help:"Ids, as dead ls shows them."`
-	All   bool     `help:"Every dead letter there is when the command starts."`
+	All   bool     `help:"Every dead letter there is when the command starts; discard wants --route as well."`
 	Route string   `placeholder:"NAME" help:"With --all: only those of this route."`
 }
 

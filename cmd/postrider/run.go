@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/app"
@@ -108,7 +109,13 @@ func (p *program) deliver(s *settings, log *slog.Logger) (err error) {
 		case <-ctx.Done():
 		}
 	}()
-	defer st.Listen(ctx, r.Wake, func(err error) { log.Warn("commits are found by polling alone", "error", err) })()
+	defer st.Listen(ctx, r.Wake, func(err error) {
+		if err != nil {
+			log.Warn("commits are found by polling alone", "error", err)
+		} else {
+			log.Info("commits are announced again")
+		}
+	})()
 	err = r.Run(ctx)
 	if p.ctx.Err() == nil && broker.Conn.IsClosed() {
 		err = errors.Join(fmt.Errorf("the connection to NATS at %s has ended for good, start again", broker.Name), broker.Conn.LastError(), err)
@@ -154,9 +161,36 @@ func (s *settings) relay(st *app.Store, broker *app.NATS, routes []string, log *
 	})
 }
 
+// lanesLog gathers what happens to many lanes at once into one line.
+type lanesLog struct {
+	log *slog.Logger
+	mu  sync.Mutex
+	n   map[[3]string]int
+}
+
+func (l *lanesLog) add(what, route, reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.n) == 0 {
+		l.n = map[[3]string]int{}
+		time.AfterFunc(100*time.Millisecond, l.flush)
+	}
+	l.n[[3]string{what, route, reason}]++
+}
+
+func (l *lanesLog) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k, n := range l.n {
+		l.log.Warn(k[0], "lanes", n, "route", k[1], "reason", k[2])
+	}
+	l.n = nil
+}
+
 // hooks log one line per change of state. Bodies, keys and headers are the
 // users' business and stay out.
 func hooks(log *slog.Logger) relay.Hooks {
+	lanes := &lanesLog{log: log}
 	return relay.Hooks{
 		Store: func(err error) {
 			if err != nil {
@@ -196,13 +230,13 @@ func hooks(log *slog.Logger) relay.Hooks {
 			log.Error("message has parked its key", "id", id, "route", route, "reason", reason)
 		},
 		TakenOver: func(l outbox.LaneLease) {
-			log.Warn("lane taken over from a relay whose lease ran out", "lane", l.Lane, "route", l.Route, "epoch", l.Epoch)
+			lanes.add("lanes taken over", l.Route, "the lease of another relay ran out")
 		},
 		Fenced: func(route string, id outbox.ID) {
 			log.Warn("outcome came too late, the message is sent again", "id", id, "route", route)
 		},
 		LeaseLost: func(l outbox.LaneLease, reason string) {
-			log.Warn("lane lost", "lane", l.Lane, "route", l.Route, "reason", reason)
+			lanes.add("lanes lost", l.Route, reason)
 		},
 		Exhausted: func(route string, id outbox.ID, attempts int) {
 			log.Warn("attempts spent, goes on slowly", "id", id, "route", route, "attempts", attempts)

@@ -332,6 +332,9 @@ func setRoutes(routes *[]outbox.Route, value any) error {
 				if err := set(fields[key], v); err != nil {
 					return fmt.Errorf("has a route whose %s %w", key, err)
 				}
+				if n, ok := fields[key].(*int); ok && *n == 0 {
+					return fmt.Errorf("has a route whose %s is 0: use 1 to 1024 lanes, or leave it out for the default", key)
+				}
 			}
 		default:
 			return fmt.Errorf("has a route %q: use NAME, NAME:ORDERED:UNORDERED or a mapping", fmt.Sprint(item))
@@ -347,8 +350,7 @@ func setRoutes(routes *[]outbox.Route, value any) error {
 	return nil
 }
 
-// parseRoute reads NAME or NAME:ORDERED:UNORDERED. Zero counts mean the
-// store's defaults.
+// parseRoute reads NAME or NAME:ORDERED:UNORDERED.
 func parseRoute(r *outbox.Route, s string) error {
 	s = strings.TrimSpace(s)
 	name, counts, given := strings.Cut(s, ":")
@@ -362,6 +364,9 @@ func parseRoute(r *outbox.Route, s string) error {
 	r.Unordered, err2 = strconv.Atoi(unordered)
 	if !both || err1 != nil || err2 != nil {
 		return fmt.Errorf("has a route %q: use NAME or NAME:ORDERED:UNORDERED with two whole numbers of lanes", s)
+	}
+	if r.Ordered == 0 || r.Unordered == 0 {
+		return fmt.Errorf("has a route %q: use 1 to 1024 lanes of each kind, or %s alone for the default", s, name)
 	}
 	return nil
 }

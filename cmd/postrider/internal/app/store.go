@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -157,9 +158,21 @@ func (s *Store) Listen(ctx context.Context, wake func(), say func(error)) (stop 
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	var lost atomic.Bool
+	heard := func() { // also when it has begun to listen
+		if lost.Swap(false) {
+			say(nil)
+		}
+		wake()
+	}
+	trouble := func(err error) {
+		if !lost.Swap(true) {
+			say(scrub(err, s.Database.secret))
+		}
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := s.PGX.Listen(ctx, wake, &pgxstore.ListenOptions{Trouble: func(err error) { say(scrub(err, s.Database.secret)) }}); err != nil {
+		if err := s.PGX.Listen(ctx, heard, &pgxstore.ListenOptions{Trouble: trouble}); err != nil {
 			say(err)
 		}
 	})
