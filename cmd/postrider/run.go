@@ -154,10 +154,18 @@ func (s *settings) relay(st *app.Store, broker *app.NATS, routes []string, log *
 	for _, name := range routes {
 		transports[name] = broker
 	}
+	h := hooks(log)
+	say := h.Store
+	h.Store = func(err error) {
+		if err != nil {
+			st.Reset()
+		}
+		say(err)
+	}
 	return relay.New(st, transports, &relay.Options{
 		TTL: s.ttl, PollMin: min(s.poll, 5*time.Millisecond), PollMax: s.poll, Batch: s.batch, InFlight: s.inFlight,
 		MaxAttempts: s.maxAttempts, Poison: poison, BackoffMin: s.backoffMin, BackoffMax: s.backoffMax,
-		Grace: s.grace, RequireOrder: s.requireOrder, Hooks: hooks(log),
+		Grace: s.grace, RequireOrder: s.requireOrder, Hooks: h,
 	})
 }
 

@@ -182,6 +182,14 @@ func (s *Store) Listen(ctx context.Context, wake func(), say func(error)) (stop 
 	}
 }
 
+// Reset has idle connections closed: after an outage without a word each of them
+// would be tried, and waited for, before a new one is opened.
+func (s *Store) Reset() {
+	if s.Pool != nil {
+		s.Pool.Reset()
+	}
+}
+
 // Close closes the database.
 func (s *Store) Close() error {
 	var err error
