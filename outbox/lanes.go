@@ -250,6 +250,11 @@ type Settlement struct {
 	// nothing; a row without a key has nothing to be counted in.
 	Later bool
 	Hint  uint64 // LaneRow.Hint; 0 = none
+	// Config, for park only, is that of the lane as the owner knew it. If an
+	// operator has raised it since, a keyed row stays as it is and the result is
+	// Gone: were a park whose answer was lost repeated after its key was let go,
+	// the operator's command would be undone.
+	Config int64
 }
 
 // SettleResult is what a settlement did.

@@ -160,6 +160,7 @@ func (c *core) giveUp(r *row, p Poison, counts bool, reason string) {
 		}
 	}
 	c.settle(r, o, counts, reason, time.Time{})
+	r.out.Config = r.lane.lease.Config
 }
 
 func (c *core) settle(r *row, o outbox.SettleOutcome, counts bool, reason string, at time.Time) {

@@ -321,6 +321,9 @@ func (m *Mem) settle(owner outbox.ID, s outbox.Settlement) outbox.SettleResult {
 	if r == nil || r.rec.Attempts != s.Attempts {
 		return outbox.Gone
 	}
+	if s.Outcome == outbox.SettlePark && r.keyed() && s.Config != m.lanes[s.Lane].config {
+		return outbox.Gone
+	}
 	if s.TakeBack {
 		r.rec.Attempts--
 	}

@@ -15,7 +15,7 @@ import (
 func (o *owner) outcome(row outbox.LaneRow, out outbox.SettleOutcome) outbox.Settlement {
 	s := outbox.Settlement{
 		Lane: row.Lane, Epoch: o.leases[row.Lane].Epoch, Pos: row.Pos, ID: row.Record.ID, Outcome: out, Attempts: row.Record.Attempts,
-		Hint: row.Hint,
+		Hint: row.Hint, Config: o.leases[row.Lane].Config,
 	}
 	if out != outbox.SettleAccepted {
 		s.Attempt, s.Reason = true, "refused"
@@ -119,6 +119,26 @@ var settleRules = []rule{
 		e.equal("settled", o.settle(ss...), []outbox.SettleResult{outbox.Settled, outbox.Settled, outbox.Settled})
 		e.equal("rows", laneIDs(e.hot(outbox.LaneRead{Lane: e.laneOf("k")})), inOrder(recs[3:]))
 		e.equal("settled again", o.settle(ss...), []outbox.SettleResult{outbox.Gone, outbox.Gone, outbox.Gone})
+	}},
+	{"P4_repeated_park_does_not_undo_an_unpark", needParker, func(e *env) {
+		r := e.put("k")
+		o := e.owner()
+		o.acquireAll()
+		s := o.outcome(e.row(r), outbox.SettlePark)
+		s.Attempt = false
+		o.one("parked", s, outbox.Settled)
+		e.equal("repeated", o.settle(s), []outbox.SettleResult{outbox.Settled}) // its key is parked
+		ok, err := e.parker().UnparkKey(e.ctx, e.fix.route, []byte("k"), "test")
+		e.ok(err)
+		e.equal("unparked", ok, true)
+		o.one("repeated after the unpark", s, outbox.Gone)
+		parked, err := e.parker().ParkedKeys(e.ctx, []outbox.Lane{s.Lane})
+		e.ok(err)
+		for _, k := range parked {
+			if string(k.Key) == "k" && !k.Unparking {
+				e.Errorf("the key is parked again by a repeated settle: %+v", k)
+			}
+		}
 	}},
 	{"P2_failed_keyed_row_stays_at_the_head_of_its_key", needLanes, func(e *env) {
 		recs := []outbox.Record{e.rec("k"), e.rec("k")}

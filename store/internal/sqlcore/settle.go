@@ -315,6 +315,7 @@ func (s *Store) settle(ctx context.Context, q Querier, r *outbox.SettleRequest, 
 	epochs := map[outbox.Lane]int64{}
 	// A lane may be named under several epochs; only the lane's own can hold.
 	valid := map[[2]int64]bool{}
+	configs := map[outbox.Lane]int64{}
 	var all [][2]int64
 	add := func(lane outbox.Lane, epoch int64) {
 		k := [2]int64{int64(lane), epoch}
@@ -345,8 +346,9 @@ func (s *Store) settle(ctx context.Context, q Querier, r *outbox.SettleRequest, 
 		if err != nil {
 			return err
 		}
-		for n := range held {
+		for n, config := range held {
 			valid[[2]int64{int64(n), epochs[n]}] = true
+			configs[n] = config
 		}
 		all = rest
 	}
@@ -368,7 +370,7 @@ func (s *Store) settle(ctx context.Context, q Querier, r *outbox.SettleRequest, 
 	if err != nil {
 		return err
 	}
-	if err := s.settleOthers(ctx, q, r, res, valid); err != nil {
+	if err := s.settleOthers(ctx, q, r, res, valid, configs); err != nil {
 		return err
 	}
 	// Last: what dies in this call counts what is accepted in it.
@@ -395,7 +397,7 @@ func (s *Store) settle(ctx context.Context, q Querier, r *outbox.SettleRequest, 
 }
 
 // settleOthers writes the outcomes that keep the row, or make it a dead letter.
-func (s *Store) settleOthers(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, valid map[[2]int64]bool) error {
+func (s *Store) settleOthers(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, valid map[[2]int64]bool, configs map[outbox.Lane]int64) error {
 	order := byPlace(r.Settlements, func(o outbox.SettleOutcome) bool { return o != outbox.SettleAccepted })
 	var open []int
 	for _, i := range order {
@@ -433,6 +435,9 @@ func (s *Store) settleOthers(ctx context.Context, q Querier, r *outbox.SettleReq
 		// answer was lost.
 		if f == nil || f.attempts != int64(t.Attempts) {
 			continue
+		}
+		if t.Outcome == outbox.SettlePark && f.hash.Valid && t.Config != configs[t.Lane] {
+			continue // an operator's command lies in between
 		}
 		delete(rows, t.ID) // named twice in the call: the first one counts
 		res[i] = outbox.Settled
