@@ -78,8 +78,8 @@ type LaneStore interface {
 	// SweepLanes is ReadLanes without the messages: it tells which rows lie in
 	// the ranges, waiting and claimed ones included, so that an owner finds the
 	// few that it does not hold at a fraction of the cost, and knows how large
-	// rows are before it reads them. Grouping, order,
-	// limit and errors are those of ReadLanes; Keys are not allowed.
+	// rows are before it reads them. Grouping, order, limit and errors are those
+	// of ReadLanes; Keys are not allowed.
 	SweepLanes(ctx context.Context, reads []LaneRead, dst []LaneSpot) (n int, err error)
 
 	// SettleLanes writes outcomes, all in one transaction, and returns a

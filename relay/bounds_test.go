@@ -387,3 +387,93 @@ func TestLargeBodiesAreReadWithinTheBuffer(t *testing.T) {
 		})
 	}
 }
+
+// What committed late is read within the buffer, too.
+func TestLateLargeBodiesAreReadWithinTheBuffer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const body, rows, buffer = 100 << 10, 80, 512 << 10
+		store := &weighing{Mem: storetest.NewMem(nil)}
+		enlist := func(tx *storetest.MemTx, size int) {
+			t.Helper()
+			r := outbox.Record{ID: outbox.NewID(), Transport: "default", Type: "t.v1", CreatedAt: time.Now(),
+				Message: outbox.Message{Destination: "d", Body: make([]byte, size), Event: outbox.Event{Source: "/t"}}}
+			if err := store.Enlist(t.Context(), tx, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		late := store.Begin()
+		for range rows {
+			enlist(late, body)
+		}
+		_, stop := engineOver(t, store, &answer{after: 10 * time.Millisecond, outcome: always(transport.Accepted)}, &Options{BufferBytes: buffer})
+		early := store.Begin()
+		for range 100 { // the cursor of each lane passes the open transaction
+			enlist(early, body)
+		}
+		if err := early.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		for n := int64(1); n > 0; time.Sleep(100 * time.Millisecond) {
+			n, _ = store.PendingCount(t.Context(), time.Now().Add(time.Hour))
+		}
+		store.most.Store(0)
+		if err := late.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		stop()
+		if n, _ := store.PendingCount(t.Context(), time.Now().Add(time.Hour)); n > 0 {
+			t.Errorf("%d rows left", n)
+		}
+		if most := store.most.Load(); most > buffer+body {
+			t.Errorf("a read of what committed late returned %d KiB with a buffer of %d KiB and bodies of %d KiB", most>>10, buffer>>10, body>>10)
+		}
+	})
+}
+
+// refusing is a database that refuses every settle, or the marks alone.
+type refusing struct {
+	*storetest.Mem
+	marks bool
+}
+
+func (r *refusing) SettleLanes(ctx context.Context, req outbox.SettleRequest) ([]outbox.SettleResult, error) {
+	if !r.marks || len(req.TriedTo) > 0 {
+		return nil, fmt.Errorf("%w: permission denied", outbox.ErrRefused)
+	}
+	return r.Mem.SettleLanes(ctx, req)
+}
+
+// P7: what refuses every settle is no matter of a row: it is told once, as the
+// outage that it is, not once a message.
+func TestEverySettleRefusedIsAnOutage(t *testing.T) {
+	t.Parallel()
+	for _, marks := range []bool{false, true} {
+		t.Run(fmt.Sprint("marks alone ", marks), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := &refusing{storetest.NewMem(nil), marks}
+				fill(t, store.Mem, 500, 100)
+				var states []error
+				troubles := 0
+				e := newEngine((&Options{Hooks: Hooks{
+					Store:   func(err error) { states = append(states, err) },
+					Trouble: func(error) { troubles++ },
+				}}).withDefaults(), store, map[string]transport.Transport{"default": &answer{outcome: always(transport.Accepted)}})
+				ctx, cancel := context.WithCancel(context.Background())
+				done := make(chan error, 1)
+				go func() { done <- e.run(ctx) }()
+				time.Sleep(10 * time.Minute)
+				cancel()
+				<-done
+				if len(states) == 0 || states[0] == nil || troubles > 20 {
+					t.Errorf("P7: %d changes of state (%v), %d reports", len(states), states, troubles)
+				}
+				if len(states) > 3 {
+					t.Errorf("P7: the store was lost and found %d times", len(states))
+				}
+			})
+		})
+	}
+}

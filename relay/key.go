@@ -70,7 +70,7 @@ type lane struct {
 	fresh    bool            // its parked keys are to be read
 	stale    time.Time       // when they are to be read once more
 	since    map[string]bool // parked by a message since that read began
-	changes  int             // of its parked keys that moves have made
+	changes  int             // of its parked keys, made by commands and moves
 	loaded   bool            // its parked keys are known
 	draining bool            // to be given back once pending is 0
 	lost     atomic.Bool     // not ours any more; senders ask without the lock
@@ -80,9 +80,9 @@ type lane struct {
 func (l *lane) Live() bool { return !l.lost.Load() && l.window.live() }
 
 // reload has the parked keys read again after a command or a call that has, or
-// may have, changed them. A read of them that is under way does not count: it may be older
-// than the change, and park a key for ever, or let one go, that the table does
-// not.
+// may have, changed them. A read of them that is under way does not count: it may
+// be older than the change, and park a key for ever, or let one go, that the table
+// does not.
 func (l *lane) reload() {
 	l.fresh = true
 	l.changes++

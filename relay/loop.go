@@ -150,10 +150,13 @@ func (s *session) do(ctx context.Context, c *call) error {
 	return err
 }
 
-// answered notes how a call went and tells whether its connection is lost. A
-// settle that the database refuses is the business of its rows.
+// answered notes how a call went and tells whether its connection is lost. Of
+// settles that the database refuses the settler is the judge, and of their end.
 func (e *engine) answered(purpose string, err error) (lost bool) {
-	if err == nil || errors.Is(err, outbox.ErrOwnerEnded) || purpose == e.settle.purpose && errors.Is(err, outbox.ErrRefused) {
+	switch {
+	case purpose == e.settle.purpose && (errors.Is(err, outbox.ErrRefused) || err == nil && e.settle.refusals > mostRefused):
+		return false
+	case err == nil || errors.Is(err, outbox.ErrOwnerEnded):
 		e.state.set(purpose, nil)
 		return false
 	}

@@ -13,6 +13,10 @@ import (
 // PostgreSQL scans the table.
 const settleRows = 1000
 
+// mostRefused is how many rows may be refused alone, one after the other, before
+// it is the database's refusal and not theirs.
+const mostRefused = 10
+
 // settler writes outcomes, many at once.
 type settler struct {
 	loop
@@ -24,6 +28,7 @@ type settler struct {
 	retry    time.Time           // when the first of them is tried again
 	probing  bool                // the call under way tries one of them
 	failures int                 // of those, since the last success
+	refusals int                 // of rows alone or of marks, since rows were last written
 	list     []outbox.Settlement // memory of the call under way
 }
 
@@ -83,11 +88,18 @@ func (s *settler) next() (*call, wait) {
 
 // failed puts the outcomes back: they may have been written, and repeating them
 // is harmless. If the database refused them, or renewals succeed meanwhile, it is
-// not the connection: the row at fault is found by halves and set aside.
+// not the connection: the row at fault is found by halves and set aside. Where row
+// after row is refused, or tried_to without any, a right is missing or worse:
+// nothing gets on, as when the database is lost, and it is told as that.
 func (s *settler) failed(batch []*row, err error) {
 	e := s.e
 	e.mu.Lock()
-	outage := !errors.Is(err, outbox.ErrRefused) && s.renews == e.renews
+	refused := errors.Is(err, outbox.ErrRefused)
+	if refused && len(batch) <= 1 {
+		s.refusals++
+	}
+	all := refused && (len(batch) == 0 || s.refusals > mostRefused)
+	outage := !refused && s.renews == e.renews
 	s.renews = e.renews
 	switch {
 	case outage:
@@ -100,7 +112,10 @@ func (s *settler) failed(batch []*row, err error) {
 	}
 	e.core.seen[evRefused]++
 	e.mu.Unlock()
-	if !outage && len(batch) == 1 && !batch[0].refused {
+	switch {
+	case all:
+		e.lost(s.purpose, err)
+	case !outage && len(batch) == 1 && !batch[0].refused:
 		batch[0].refused = true
 		e.trouble(fmt.Errorf("settle of message %s: %w", batch[0].Record.ID, err))
 	}
@@ -130,6 +145,10 @@ func (s *settler) written(batch []*row, req *outbox.SettleRequest, results []out
 	var lost []outbox.LaneLease
 	e.mu.Lock()
 	s.most = min(s.most*2, settleRows)
+	found := len(batch) > 0 && s.refusals > mostRefused
+	if len(batch) > 0 {
+		s.refusals = 0
+	}
 	if s.probing {
 		e.core.outbox = append(e.core.outbox, s.aside...)
 		s.aside, s.failures = nil, 0
@@ -151,6 +170,9 @@ func (s *settler) written(batch []*row, req *outbox.SettleRequest, results []out
 	drained := e.core.drained()
 	e.kickSenders()
 	e.mu.Unlock()
+	if found {
+		e.state.set(s.purpose, nil)
+	}
 	for i, r := range batch {
 		// Not r.out: a counted row may be on its way again.
 		e.opt.Hooks.settled(r, &req.Settlements[i], results[i])

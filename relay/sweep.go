@@ -213,13 +213,11 @@ func (s *sweeper) findCall() *call {
 		if f.lane.closed() || !rt.takes(now) || !e.core.room(rt) {
 			continue
 		}
-		if l := e.core.readLimit(rt, len(finds)+1); l < limit {
-			// Of more rows a later sweep tells.
-			if len(finds) > 0 {
-				break
-			}
-			limit = l
+		if len(finds) > 0 && limit*(len(finds)+1) > e.core.budget(rt) {
+			break
 		}
+		// Where fewer fit than were found, a later sweep tells of the others.
+		limit = min(limit, e.core.readLimit(rt, 1))
 		finds = append(finds, f)
 		reads = append(reads, outbox.LaneRead{Lane: f.lane.lease.Lane, After: f.first - 1, UpTo: f.last})
 	}
@@ -252,8 +250,8 @@ func (s *sweeper) promoteCall(now time.Time) *call {
 		return nil
 	}
 	most := moveRows
-	for _, l := range e.core.list {
-		most = min(most, e.core.budget(l.route))
+	for _, rt := range e.core.routes {
+		most = min(most, max(e.opt.BufferBytes/rt.size, 1)) // they come back, and are not kept
 	}
 	dst := make([]outbox.LaneRow, most)
 	var n int
