@@ -93,9 +93,10 @@ func Script(opts *Options) (string, error) { return sqlcore.Script(sqlcore.Postg
 // Enlist implements outbox.Enlister. It costs one round trip for each 8 MiB. One
 // record is one statement, many are one per 1,000 records or 8 MiB of each route,
 // scheduled ones a statement of their own, and several statements one pgx.Batch;
-// behind a transaction pooler they go one by one. An id is looked for among the rows of its route that tx can
-// see; a concurrent transaction that enlists the same id under another
-// ordering key is not noticed.
+// behind a transaction pooler they go one by one. An id is looked for among the
+// rows of its route that tx can see, unless the record is fresh
+// (outbox.Record.Fresh); a concurrent transaction that enlists the same id under
+// another ordering key is not noticed.
 //
 // It never waits for a lock and reads nothing outside of tx once the routes
 // are known. At REPEATABLE READ or SERIALIZABLE the engine may end tx with a

@@ -309,8 +309,8 @@ func (s *Store) find(ctx context.Context, q Querier, text string, list []outbox.
 	return rows, nil
 }
 
-// settle is the whole of SettleLanes in one transaction. present
-// expects all accepted rows in the hot range, or it is errRowsGone.
+// settle is the whole of SettleLanes in one transaction. present expects all
+// accepted rows in the hot range, or it is errRowsGone.
 func (s *Store) settle(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, present bool) error {
 	epochs := map[outbox.Lane]int64{}
 	// A lane may be named under several epochs; only the lane's own can hold.
