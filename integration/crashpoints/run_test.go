@@ -49,6 +49,10 @@ type aim struct {
 	fault fault
 }
 
+// is tells whether a strikes at p: an aim of no relay strikes at the first point
+// of its name.
+func (a aim) is(p point) bool { return a.point == p || a.relay == "" && a.name == p.name }
+
 func (a aim) String() string { return fmt.Sprintf("%s: %s", a.point, a.fault) }
 
 const deadline = 2 * time.Minute // for one scenario, on a busy machine
@@ -182,8 +186,9 @@ func (r *run) at(p *process, name string, lasting bool) (f fault) {
 	if !r.fired {
 		r.met[pt] = r.met[pt] || lasting
 	}
-	if pt == r.aim.point && !r.fired && (lasting || r.aim.fault == killBefore || r.aim.fault == cutBefore) {
+	if !r.fired && r.aim.is(pt) && (lasting || r.aim.fault == killBefore || r.aim.fault == cutBefore) {
 		r.fired = true
+		r.aim.point = pt
 		f = r.aim.fault
 	}
 	line := fmt.Sprintf("%6d ms  %s", time.Since(r.began).Milliseconds(), pt)
