@@ -148,12 +148,13 @@ type Check struct {
 	got   atomic.Int64
 	first atomic.Pointer[time.Time]
 
-	resumed bool // the first message of a key may be any
-	target  atomic.Int64
-	mu      sync.Mutex
-	wrong   string // the first fault
-	done    chan struct{}
-	ended   bool // done is closed
+	resumed  bool // the first message of a key may be any
+	anyOrder bool
+	target   atomic.Int64
+	mu       sync.Mutex
+	wrong    string // the first fault
+	done     chan struct{}
+	ended    bool // done is closed
 }
 
 // NewCheck returns a check of the messages of a load.
@@ -175,6 +176,9 @@ func (c *Check) Resume() {
 		c.next[i].Store(-1)
 	}
 }
+
+// AnyOrder makes a check of what promises no order: the places in a key may be any.
+func (c *Check) AnyOrder() { c.anyOrder = true }
 
 // Until makes the check be done at a number of messages. Not while any arrive.
 func (c *Check) Until(target int) {
@@ -241,7 +245,7 @@ func (c *Check) judge(b []byte) (n int, fault string) {
 	if c.seen[n/32].Or(1<<(n%32))&(1<<(n%32)) != 0 {
 		return 0, fmt.Sprintf("message %d arrived twice", n)
 	}
-	if key != noKey && !c.next[key].CompareAndSwap(seq, seq+1) && !(c.resumed && c.next[key].CompareAndSwap(-1, seq+1)) {
+	if key != noKey && !c.anyOrder && !c.next[key].CompareAndSwap(seq, seq+1) && !(c.resumed && c.next[key].CompareAndSwap(-1, seq+1)) {
 		return 0, fmt.Sprintf("message %d of key %d arrived when number %d of the key was due", seq, key, c.next[key].Load())
 	}
 	return n, ""

@@ -86,6 +86,23 @@ func TestCheckResumed(t *testing.T) {
 	}
 }
 
+func TestCheckOfAnyOrder(t *testing.T) {
+	t.Parallel()
+	l := keyed(10)
+	c := NewCheck(l)
+	c.AnyOrder()
+	for _, n := range []int{4, 2, 0} {
+		c.Take(l.Message(n).Body)
+	}
+	if err := c.Err(); err != nil {
+		t.Fatal(err)
+	}
+	c.Take(l.Message(2).Body)
+	if c.Err() == nil {
+		t.Error("a repeat went unnoticed")
+	}
+}
+
 func TestStreamIsInOrder(t *testing.T) {
 	t.Parallel()
 	s := NewStream(4, 2)

@@ -37,7 +37,8 @@ var All = []Scenario{
 	}, {
 		Name: "producers", Title: "Producers beside a running relay",
 		Text: "Each producer commits transactions with one keyed message as fast as it can, for three seconds; the rate is that of the transactions. " +
-			"The relay is not there, polls, is woken in process after each commit, or is notified through the database.",
+			"The relay is not there, polls, is woken in process after each commit, or is notified through the database. " +
+			"Claim and delete does not keep the order of keys here, where transactions commit out of order: of it only that each message arrives once is checked.",
 		run: runProducers,
 	}, {
 		Name: "enqueue", Title: "Enqueue inside a business transaction",
