@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -157,6 +158,28 @@ type LaneRead struct {
 	After int64    // exclusive
 	UpTo  int64    // inclusive; 0 = no bound
 	Keys  [][]byte // if set: only the rows of these keys
+	// Seen names keys of which the caller knows every undelivered row up to a
+	// position, by rising hash, each hash once: LaneRow.KeyPrev leaves those rows
+	// out. It spares the store the entries of what was delivered, which stay as
+	// long as an old snapshot is open. A store may disregard it; it keeps no
+	// reference.
+	Seen []SeenKey
+}
+
+// SeenKey is how far a key is known. It stands for every key with that hash: who
+// names one watches for another.
+type SeenKey struct {
+	Hash int64 // [KeyHash] of the key
+	Pos  int64 // inclusive
+}
+
+// SeenUpTo is the position that Seen has for a hash, 0 if it does not name it.
+func (rd *LaneRead) SeenUpTo(hash int64) int64 {
+	i, ok := slices.BinarySearchFunc(rd.Seen, hash, func(s SeenKey, h int64) int { return cmp.Compare(s.Hash, h) })
+	if !ok {
+		return 0
+	}
+	return rd.Seen[i].Pos
 }
 
 // LaneRow is one hot row as the owner of its lane sees it.
@@ -165,10 +188,11 @@ type LaneRow struct {
 	Pos     int64     // position in the lane
 	Record  Record    // as far as it could be decoded
 	RetryAt time.Time // zero: at once
+	KeyHash int64     // [KeyHash] of its key; 0 for a row without one
 	// KeyPrev is the largest undelivered position of the row's key at or below
-	// the read's After, seen in the same statement; 0 = none. A reader that
-	// does not hold that row reads the key through Keys before it sends: it
-	// committed late.
+	// the read's After, and above what the read names as Seen, seen in the same
+	// statement; 0 = none. A reader that does not hold that row reads the key
+	// through Keys before it sends: it committed late.
 	KeyPrev int64
 	Claimed bool  // under a live claim
 	Err     error // the row cannot be decoded

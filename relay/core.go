@@ -38,6 +38,8 @@ type core struct {
 	// began later has succeeded: a row that another owner may have sent must
 	// not go out on the strength of what was read before.
 	hold bool
+
+	often, most int // of seenKeys
 }
 
 const (
@@ -61,6 +63,7 @@ func newCore(opt *Options, to reporter) *core {
 		reads:   readLog{orphans: orphans},
 		fenced:  map[outbox.Lane]int64{},
 		dropped: map[outbox.Lane]int64{},
+		often:   seenOften, most: seenMost,
 	}
 }
 
@@ -81,7 +84,9 @@ func (c *core) grant(leases []outbox.LaneLease, w *window) (lost []*lane) {
 		named[ls.Lane] = true
 		l := c.lanes[ls.Lane]
 		if l != nil && l.lease.Epoch == ls.Epoch {
-			l.lease.Dead = l.lease.Dead || ls.Dead
+			if ls.Dead {
+				l.bury()
+			}
 			if l.lease.Config != ls.Config {
 				l.lease.Config = ls.Config
 				l.reload()
@@ -95,6 +100,7 @@ func (c *core) grant(leases []outbox.LaneLease, w *window) (lost []*lane) {
 		l = &lane{
 			lease: ls, route: c.routes[i], window: w, more: true, fresh: true, tried: ls.TriedTo, want: ls.TriedTo, ahead: aheadMin,
 			rows: map[int64]*row{}, keys: map[string]*key{}, partial: map[int64]*key{}, parked: map[string]bool{}, still: map[int64]bool{}, since: map[string]bool{},
+			seen: seenKeys{often: c.often, most: c.most},
 		}
 		if ls.Unclean && c.dropped[ls.Lane] != ls.Epoch-1 {
 			// Its owner died, unless that was an earlier window of ours.
@@ -176,6 +182,7 @@ func (c *core) forget(l *lane) {
 func (c *core) restart() {
 	for _, l := range c.list {
 		l.cursor, l.more = 0, true
+		l.seen.clear()
 	}
 }
 
@@ -316,10 +323,10 @@ func (c *core) missing(l *lane, p *outbox.LaneSpot, whole bool) bool {
 	return whole || !l.still[p.KeyHash]
 }
 
-// admit takes one row that a read returned, from whatever range, unless it is
-// known already. The cursor may pass it afterwards: it is held, or its key is
+// admit takes one row that the read rd returned, from whatever range, unless it
+// is known already. The cursor may pass it afterwards: it is held, or its key is
 // partial.
-func (c *core) admit(l *lane, lr *outbox.LaneRow, now time.Time) {
+func (c *core) admit(l *lane, rd *outbox.LaneRead, lr *outbox.LaneRow, now time.Time) {
 	if l.known(lr) {
 		if l.rows[lr.Pos].state == rowDone {
 			c.seen[evGrave]++
@@ -349,6 +356,11 @@ func (c *core) admit(l *lane, lr *outbox.LaneRow, now time.Time) {
 		k.missed = true
 		return
 	}
+	if !l.seen.holds(rd, lr.KeyHash, bytes) {
+		c.seen[evStranger]++
+		c.cut(k, 0)
+		return
+	}
 	if lr.KeyPrev != 0 && l.rows[lr.KeyPrev] == nil {
 		// A row of this key committed late, below what was read: it goes first.
 		// Everything of the key above it is read again, in order.
@@ -361,7 +373,9 @@ func (c *core) admit(l *lane, lr *outbox.LaneRow, now time.Time) {
 		c.cut(k, k.cutAt(lr.Pos))
 		return
 	}
-	k.insert(c.keep(l, lr, k))
+	r := c.keep(l, lr, k)
+	k.insert(r)
+	l.note(r)
 	c.advance(k)
 }
 
@@ -478,7 +492,9 @@ func (c *core) readKey(k *key, rows []outbox.LaneRow, limit int, now time.Time) 
 			k.due = later(k.due, lr, now)
 			break
 		}
-		k.insert(c.keep(l, lr, k))
+		r := c.keep(l, lr, k)
+		k.insert(r)
+		l.note(r)
 	}
 	if len(k.queue) == 0 && k.partial && k.due.IsZero() {
 		// Only rows whose delete is on its way: look again when it is done.

@@ -57,10 +57,11 @@ type lane struct {
 	partial map[int64]*key // those that are partial, by hash; one of a hash
 	parked  map[string]bool
 	still   map[int64]bool // hashes of the parked keys
-	moving  bool           // parked keys may have rows to move
-	tried   int64          // rows up to here may be handed out
-	want    int64          // tried_to as it is to be
-	ahead   int64          // by how much the next raise runs ahead
+	seen    seenKeys
+	moving  bool  // parked keys may have rows to move
+	tried   int64 // rows up to here may be handed out
+	want    int64 // tried_to as it is to be
+	ahead   int64 // by how much the next raise runs ahead
 	raised  time.Time
 	suspect int64  // rows up to here are sent alone
 	untried []item // rows that wait for tried_to

@@ -173,6 +173,9 @@ func (c *core) settle(r *row, o outbox.SettleOutcome, counts bool, reason string
 	}
 	r.state = rowSettling
 	r.conclude(o)
+	if o == outbox.SettleDead && r.key != nil {
+		r.lane.bury() // before it is there: it may be replayed before the answer is here
+	}
 	r.out.Attempt, r.out.Reason, r.out.RetryAt = counts, outbox.CleanReason(reason), at
 	if r == c.solo {
 		r.out.Attempt, r.out.TakeBack = false, !counts // it was counted before the send
@@ -247,9 +250,6 @@ func (c *core) settled(r *row, res outbox.SettleResult, now time.Time) (fenced b
 		return false
 	}
 	k.flight--
-	if o.Outcome == outbox.SettleDead {
-		l.lease.Dead = true
-	}
 	if o.Outcome == outbox.SettlePark {
 		// By the time of this answer an operator may have let the key go, and a
 		// move may have lifted it: the store's list is the truth. It is not read

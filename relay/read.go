@@ -57,7 +57,7 @@ func (r *reader) lanesCall(lanes []*lane, limit int, all bool) *call {
 	e := r.e
 	reads := make([]outbox.LaneRead, len(lanes))
 	for i, l := range lanes {
-		reads[i] = outbox.LaneRead{Lane: l.lease.Lane, After: l.cursor}
+		reads[i] = outbox.LaneRead{Lane: l.lease.Lane, After: l.cursor, Seen: e.core.seenOf(l)}
 	}
 	return r.readCall(e, reads, limit, func(parts [][]outbox.LaneRow) {
 		now := e.now()
@@ -69,7 +69,7 @@ func (r *reader) lanesCall(lanes []*lane, limit int, all bool) *call {
 			}
 			rows := parts[i]
 			for j := range rows {
-				e.core.admit(l, &rows[j], now)
+				e.core.admit(l, &reads[i], &rows[j], now)
 			}
 			if n := len(rows); n > 0 {
 				l.cursor = rows[n-1].Pos

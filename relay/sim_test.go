@@ -224,6 +224,7 @@ func (s *sim) newRelay() *simRelay {
 	}).withDefaults()
 	r.e = newEngine(opt, s.mem, map[string]transport.Transport{"default": simTransport{s.plan.pipelined}})
 	r.e.core.draw = s.rng.Int64N
+	r.e.core.often, r.e.core.most = 2, 2
 	for _, l := range []looper{r.e.lease, r.e.read, r.e.sweep, r.e.settle} {
 		r.loop(l)
 	}
@@ -624,6 +625,7 @@ var eventNames = [evCount]string{
 	evLateCommit: "late commit under the cursor", evFound: "row found by a sweep", evGrave: "late read of a row that had left", evOrphan: "row read again while its delete was on its way",
 	evTakeover: "lane of a dead owner", evSolo: "solo suspect", evFenced: "outcome fenced", evShed: "row shed", evTrial: "lost route tried in vain",
 	evTrim: "hot key trimmed", evPark: "key parked", evUnpark: "key unparked", evRefused: "settle failed", evWindow: "window ended",
+	evSeen: "keys named as seen", evStranger: "row of a key named as seen by mistake",
 }
 
 // stop is the clean stop of Run.

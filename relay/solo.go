@@ -160,5 +160,7 @@ const (
 	evUnpark            // a key was unparked
 	evRefused           // a settle failed
 	evWindow            // a window ended
+	evSeen              // a read named keys that need not be looked for below it
+	evStranger          // one of those was another key's, or had been forgotten
 	evCount
 )

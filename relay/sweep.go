@@ -219,7 +219,7 @@ func (s *sweeper) findCall() *call {
 		// Where fewer fit than were found, a later sweep tells of the others.
 		limit = min(limit, e.core.readLimit(rt, 1))
 		finds = append(finds, f)
-		reads = append(reads, outbox.LaneRead{Lane: f.lane.lease.Lane, After: f.first - 1, UpTo: f.last})
+		reads = append(reads, outbox.LaneRead{Lane: f.lane.lease.Lane, After: f.first - 1, UpTo: f.last, Seen: e.core.seenOf(f.lane)})
 	}
 	if s.found = s.found[i:]; len(s.found) == 0 {
 		s.found = nil
@@ -233,7 +233,7 @@ func (s *sweeper) findCall() *call {
 			for j := range parts[i] {
 				if !f.lane.closed() {
 					e.core.seen[evFound]++
-					e.core.admit(f.lane, &parts[i][j], now)
+					e.core.admit(f.lane, &reads[i], &parts[i][j], now)
 				}
 			}
 		}

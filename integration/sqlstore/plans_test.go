@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -135,10 +136,11 @@ func TestPostgresPlans(t *testing.T) {
 		args []any
 		rows int // rows that a scan of outbox or deferred may return in all
 	}{
-		{"ReadRanges", []any{every, cursor, far}, 3000},
+		{"ReadRanges", []any{every, cursor, far, fmt.Sprintf("{%d}", hash), fmt.Sprintf("{%d}", middle)}, 3000},
+		{"ReadRanges", []any{every, cursor, far, "{}", "{}"}, 3000},
 		{"SweepRanges", []any{every, cursor, far}, 3000},
 		{"ReadKeys", []any{fmt.Sprintf("{%d,%d}", hotLane, hotLane), fmt.Sprintf("{%d,0}", middle), "{9223372036854775807,9223372036854775807}",
-			fmt.Sprintf("{%d,NULL}", hash), "{hot,NULL}"}, 400},
+			fmt.Sprintf("{%d,NULL}", hash), "{hot,NULL}", "{}", "{}"}, 400},
 		{"Settle", []any{of(lanes), of(poss), of(ids)}, 1000},
 		{"SettleMarked", []any{of(lanes), of(poss), of(ids), every, ones, cursor, owner}, 1000},
 		{"SettleAt", []any{of(lanes), of(poss), of(ids), of(tids)}, 1000},
@@ -196,6 +198,48 @@ func TestPostgresPlans(t *testing.T) {
 	sessionSettings(t, c, true)
 	for _, tc := range withStats {
 		check(c, "analyzed", tc.name, tc.rows, tc.args)
+	}
+}
+
+// TestPostgresSeenKeys: while a snapshot keeps what was delivered from being
+// vacuumed, the look below the cursor for a key that was seen does not walk it.
+func TestPostgresSeenKeys(t *testing.T) {
+	t.Parallel()
+	e := engines[0]
+	s, db, _ := e.migrated(t, nil)
+	const n = 3000
+	recs := make([]outbox.Record, n)
+	for i := range recs {
+		recs[i] = record("hot")
+		recs[i].Message.Body = recs[i].Message.Body[:64]
+	}
+	enlist(t, s, db, recs...)
+	old := must(db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead}))
+	defer old.Rollback()
+	var seen int64
+	if err := old.QueryRowContext(t.Context(), `SELECT max(pos) FROM postrider_outbox`).Scan(&seen); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, db, `DELETE FROM postrider_outbox`)
+	enlist(t, s, db, record("hot"))
+
+	c := must(db.Conn(t.Context()))
+	defer c.Close()
+	sessionSettings(t, c, false)
+	buffers := func(hashes, positions string) int {
+		t.Helper()
+		text := plan(t, c, "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF)", statement(t, "postgres", "ReadRanges"),
+			fmt.Sprintf("{%d}", hotLane), fmt.Sprintf("{%d}", seen), "{9223372036854775807}", hashes, positions)
+		hit := regexp.MustCompile(`Buffers: shared hit=(\d+)`).FindStringSubmatch(text)
+		if hit == nil || !strings.Contains(text, "rows=1 ") {
+			t.Fatalf("the row was not read:\n%s", text)
+		}
+		return must(strconv.Atoi(hit[1]))
+	}
+	whole := buffers("{}", "{}")
+	bound := buffers(fmt.Sprintf("{%d}", outbox.KeyHash([]byte("hot"))), fmt.Sprintf("{%d}", seen))
+	if bound > 20 || whole < 3*bound {
+		t.Errorf("the read of one row behind %d delivered ones touches %d buffers; of a key that was seen %d, limit 20", n, whole, bound)
 	}
 }
 

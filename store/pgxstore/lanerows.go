@@ -58,6 +58,7 @@ func (d *laneDecoder) decode(fields []pgconn.FieldDescription, values [][]byte, 
 	rec.ID = r.id()
 	s.Keyed = !r.isNull()
 	s.KeyHash = r.int()
+	dst.KeyHash = s.KeyHash
 	m.Key = r.bytes()
 	rec.Transport, rec.Type, m.Destination, m.ContentType = r.word(), r.word(), r.word(), r.word()
 	s.Headers = r.bytes()

@@ -205,7 +205,9 @@ func (m *Mem) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []outb
 				}
 				taken[counter]++
 				dst[n] = m.laneRow(r, now)
-				dst[n].KeyPrev = below[string(r.rec.Message.Key)]
+				if prev := below[string(r.rec.Message.Key)]; prev > rd.SeenUpTo(dst[n].KeyHash) {
+					dst[n].KeyPrev = prev
+				}
 				n++
 			}
 		}
@@ -252,7 +254,11 @@ func (m *Mem) SweepLanes(ctx context.Context, reads []outbox.LaneRead, dst []out
 
 func (m *Mem) laneRow(r *row, now time.Time) outbox.LaneRow {
 	rec, err := m.decode(r)
-	return outbox.LaneRow{Lane: r.lane, Pos: r.pos, Record: rec, RetryAt: r.retryAt, Claimed: r.claimLive(now), Err: err}
+	lr := outbox.LaneRow{Lane: r.lane, Pos: r.pos, Record: rec, RetryAt: r.retryAt, Claimed: r.claimLive(now), Err: err}
+	if r.keyed() {
+		lr.KeyHash = outbox.KeyHash(r.rec.Message.Key)
+	}
+	return lr
 }
 
 // SettleLanes implements [outbox.LaneStore].

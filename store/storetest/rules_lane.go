@@ -1,9 +1,11 @@
 package storetest
 
 import (
+	"cmp"
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -301,6 +303,33 @@ var laneReadRules = []rule{
 		e.equal("after the third, all delivered", prev(p[2]), []int64{0})
 		plain := e.put("")
 		e.equal("KeyPrev of an unkeyed row", e.row(plain).KeyPrev, int64(0))
+	}},
+	{"P3_key_prev_above_what_is_seen", needManyWriter, func(e *env) {
+		keys := e.keysOfOneLane(2)
+		a, b, c, d := e.rec(keys[0]), e.rec(keys[1]), e.rec(keys[0]), e.rec(keys[1])
+		e.enlist(a, b, c, d)
+		p := positions(e.hot(outbox.LaneRead{Lane: e.laneOf(keys[0])}))
+		last, other := e.put(keys[0]), e.put(keys[1])
+		prev := func(seen ...outbox.SeenKey) map[outbox.ID]int64 {
+			slices.SortFunc(seen, func(a, b outbox.SeenKey) int { return cmp.Compare(a.Hash, b.Hash) })
+			got := map[outbox.ID]int64{}
+			for _, row := range e.hot(outbox.LaneRead{Lane: e.laneOf(keys[0]), After: p[3], Seen: seen}) {
+				e.equal("KeyHash", row.KeyHash, outbox.KeyHash(row.Record.Message.Key))
+				got[row.Record.ID] = row.KeyPrev
+			}
+			return got
+		}
+		hash := func(i int) int64 { return outbox.KeyHash([]byte(keys[i])) }
+		want := map[outbox.ID]int64{last.ID: p[2], other.ID: p[3]}
+		e.equal("nothing seen", prev(), want)
+		e.equal("keys that are not there seen", prev(outbox.SeenKey{Hash: math.MinInt64, Pos: p[3]}, outbox.SeenKey{Hash: math.MaxInt64, Pos: p[3]}), want)
+		e.equal("seen up to their first rows", prev(outbox.SeenKey{Hash: hash(0), Pos: p[0]}, outbox.SeenKey{Hash: hash(1), Pos: p[1]}), want)
+		// Here the store may look no further, or say what it finds.
+		for id, got := range prev(outbox.SeenKey{Hash: hash(0), Pos: p[2]}, outbox.SeenKey{Hash: hash(1), Pos: p[1]}) {
+			if id == other.ID && got != p[3] || id == last.ID && got != 0 && got != p[2] {
+				e.Errorf("one key is seen up to %d, the other up to %d: KeyPrev of %s is %d", p[2], p[1], id, got)
+			}
+		}
 	}},
 	{"P3_late_commit_is_named_by_key_prev", needManyWriter, func(e *env) {
 		// T1 (key K) draws its position and stays open; T3 (another key) draws

@@ -152,7 +152,8 @@ type texts struct {
 	ForgetRelays string // expired before
 
 	// Lane rows.
-	Fence       string  // u(lane, epoch), owner
+	Fence string // u(lane, epoch), owner
+	// Where commits come out of order also f(hash, pos), the keys seen.
 	ReadRanges  limited // u(lane, after, upto)
 	ReadKeys    limited // u(lane, after, upto, key_hash, key)
 	SweepRanges limited // u(lane, after, upto)

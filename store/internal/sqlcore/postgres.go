@@ -54,11 +54,7 @@ var postgresDialect = Dialect{
   $20::text[], $21::text[], $22::text[], $23::text[]) WITH ORDINALITY AS u({msg}, ord)`,
 		"{state}", "attempts, last_error, first_failed_at, retry_at, claim_token, claim_until",
 		"{o.state}", "o.attempts, o.last_error, o.first_failed_at, o.retry_at, o.claim_token, o.claim_until",
-		// Only the index of keys has this order; written as equal key_hash and
-		// max(pos), the planner may walk the whole lane instead.
-		"{probe}", `(SELECT p.pos FROM {outbox} p WHERE p.lane = o.lane AND p.key_hash IS NOT NULL AND p.ordering_key = o.ordering_key
-      AND (p.key_hash, p.pos) <= (o.key_hash, u.after) AND (p.key_hash, p.pos) >= (o.key_hash, 0)
-    ORDER BY p.lane DESC, p.key_hash DESC, p.pos DESC LIMIT 1)`,
+		"{probe}", probe("$4", "$5"), "{probe of keys}", probe("$6", "$7"),
 		"{claimed}", "CASE WHEN o.claim_until IS NULL THEN 0 WHEN o.claim_until > {now} THEN 1 ELSE 0 END",
 	},
 	texts: texts{
@@ -190,12 +186,12 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
                       ORDER BY o.lane, o.pos LIMIT {LIMIT}) o`},
 		ReadKeys: limited{`SELECT u.ord, {o.row}, {claimed},
   CASE WHEN o.key_hash IS NULL OR u.after = 0 THEN NULL ELSE
-   {probe} END, o.hint
+   {probe of keys} END, o.hint
   FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[]) WITH ORDINALITY AS u(lane, after, upto, key_hash, ordering_key, ord)
  CROSS JOIN LATERAL (
-   (SELECT o.ctid AS hint, o.* FROM {outbox} o WHERE u.key_hash IS NOT NULL AND o.lane = u.lane AND o.key_hash IS NOT NULL AND o.ordering_key = u.ordering_key
-       AND (o.key_hash, o.pos) > (u.key_hash, u.after) AND (o.key_hash, o.pos) <= (u.key_hash, u.upto)
-     ORDER BY o.lane, o.key_hash, o.pos LIMIT {LIMIT})
+   (SELECT o.ctid AS hint, o.* FROM {outbox} o WHERE u.key_hash IS NOT NULL AND o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key
+       AND o.pos + 0 > u.after AND o.pos + 0 <= u.upto
+     ORDER BY o.pos + 0 LIMIT {LIMIT})
    UNION ALL
    (SELECT o.ctid AS hint, o.* FROM {outbox} o WHERE u.key_hash IS NULL AND o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
      ORDER BY o.lane, o.pos LIMIT {LIMIT})) o`},
@@ -288,9 +284,8 @@ RETURNING k.lane, k.ordering_key`,
 		Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys} ORDER BY lane, ordering_key`,
 		ParkedRows: limited{`SELECT o.lane, o.id FROM unnest($1::integer[], $2::bigint[], $3::bytea[]) AS u(lane, key_hash, ordering_key)
  CROSS JOIN LATERAL (SELECT o.lane, o.id FROM {outbox} o
-   WHERE o.lane = u.lane AND o.key_hash IS NOT NULL AND o.ordering_key = u.ordering_key AND (o.key_hash, o.pos) > (u.key_hash, 0)
-     AND (o.key_hash, o.pos) <= (u.key_hash, 9223372036854775807)
-   ORDER BY o.lane, o.key_hash, o.pos LIMIT {LIMIT} FOR UPDATE) o
+   WHERE o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key
+   ORDER BY o.pos + 0 LIMIT {LIMIT} FOR UPDATE) o
  LIMIT $4::integer`},
 		AsideRows: limited{`SELECT o.lane, o.id FROM unnest($1::integer[], $2::bigint[], $3::bytea[]) AS u(lane, key_hash, ordering_key)
  CROSS JOIN LATERAL (SELECT o.lane, o.id FROM {deferred} o
@@ -475,4 +470,14 @@ func (a *arrays) Args() []any {
 		args[i] = string(append(b, '}'))
 	}
 	return args
+}
+
+// probe looks for the row's key below the cursor, and above the position up to
+// which it was seen: the keys seen are two arrays, sorted by hash.
+func probe(hashes, positions string) string {
+	return `(SELECT p.pos FROM {outbox} p WHERE p.lane = o.lane AND p.key_hash = o.key_hash AND p.ordering_key = o.ordering_key
+      AND p.pos + 0 <= u.after
+      AND p.pos + 0 > CASE WHEN (` + hashes + `::bigint[])[width_bucket(o.key_hash, ` + hashes + `::bigint[])] = o.key_hash
+                           THEN (` + positions + `::bigint[])[width_bucket(o.key_hash, ` + hashes + `::bigint[])] ELSE 0 END
+    ORDER BY p.pos + 0 DESC LIMIT 1)`
 }

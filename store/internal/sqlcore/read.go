@@ -1,8 +1,10 @@
 package sqlcore
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/postrider/postrider/outbox"
@@ -60,6 +62,9 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 		}
 	}
 	args := w.Args()
+	if !h.s.d.inOrder {
+		args = append(args, h.s.seen(reads)...)
+	}
 	sorted := byRead{rows: dst}
 	err = h.read(ctx, "read lanes", func(q Querier) error {
 		n = 0
@@ -105,7 +110,29 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 
 func (r *row) laneRow() outbox.LaneRow {
 	rec, err := r.record()
-	return outbox.LaneRow{Lane: outbox.Lane(r.lane), Pos: r.pos, Record: rec, RetryAt: instant(r.retryAt), Err: err}
+	return outbox.LaneRow{Lane: outbox.Lane(r.lane), Pos: r.pos, Record: rec, KeyHash: r.keyHash.Int64, RetryAt: instant(r.retryAt), Err: err}
+}
+
+// seen are the keys that the reads name as seen, by hash. Of two that have one
+// hash, in two lanes, the lower position holds for both.
+func (s *Store) seen(reads []outbox.LaneRead) []any {
+	n := 0
+	for i := range reads {
+		n += len(reads[i].Seen)
+	}
+	all := make([]outbox.SeenKey, 0, n)
+	for i := range reads {
+		all = append(all, reads[i].Seen...)
+	}
+	slices.SortFunc(all, func(a, b outbox.SeenKey) int { return cmp.Or(cmp.Compare(a.Hash, b.Hash), cmp.Compare(a.Pos, b.Pos)) })
+	all = slices.CompactFunc(all, func(a, b outbox.SeenKey) bool { return a.Hash == b.Hash })
+	w := s.Rows(2)
+	w.Grow(len(all))
+	for _, k := range all {
+		w.Int(k.Hash)
+		w.Int(k.Pos)
+	}
+	return w.Args()
 }
 
 // checkLanes refuses lanes that do not exist: a read of one would look like a
