@@ -16,6 +16,14 @@ test:
 	@$(BIN)/testrun $(ARGS)
 	@cd integration/consumer && GOWORK=off go test ./...
 
+# What depends on the version of PostgreSQL, on 16, 17 and 18, whose binaries
+# come from npm; where npm does not answer it says so:
+#   make test-postgres-versions ARGS='18.4'
+.PHONY: test-postgres-versions
+test-postgres-versions:
+	@go build -o $(BIN)/pgversions ./integration/cmd/pgversions
+	@$(BIN)/pgversions $(ARGS)
+
 .PHONY: lint
 lint:
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted, run gofmt -w:"; echo "$$out"; exit 1; fi

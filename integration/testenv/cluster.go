@@ -28,7 +28,11 @@ func PrivatePostgres(tb testing.TB) *Cluster {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	c, err := startCluster(ctx)
+	bin, err := postgresBinaries(ctx)
+	if err != nil {
+		missing(tb, EnginePostgres, err)
+	}
+	c, err := startCluster(ctx, bin)
 	if err != nil {
 		missing(tb, EnginePostgres, err)
 	}
@@ -39,6 +43,11 @@ func PrivatePostgres(tb testing.TB) *Cluster {
 	}
 	record(tb, EnginePostgres, s.Version)
 	return c
+}
+
+// Database is the URL of a database of the cluster.
+func (c *Cluster) Database(name string) string {
+	return strings.Replace(c.URL, "/postgres?", "/"+name+"?", 1)
 }
 
 // Stop stops the server in a mode of pg_ctl: fast ends every session, immediate
@@ -67,11 +76,8 @@ func (c *Cluster) control(ctx context.Context, args ...string) error {
 	return nil
 }
 
-func startCluster(ctx context.Context) (*Cluster, error) {
-	bin, err := postgresBinaries(ctx)
-	if err != nil {
-		return nil, err
-	}
+// startCluster starts a server of the binaries in the directory bin.
+func startCluster(ctx context.Context, bin string) (*Cluster, error) {
 	more, err := moreSettings()
 	if err != nil {
 		return nil, err

