@@ -114,9 +114,10 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
 		ClaimHot: `UPDATE {outbox} o SET claim_token = $4::bytea, claim_until = $5::bigint
  WHERE o.lane = $2::integer AND o.id = $3::uuid
     AND {ready}`,
+		// + 0: by its id, and not among all that is due.
 		ClaimDeferred: `UPDATE {deferred} o SET claim_token = $4::bytea, claim_until = $5::bigint
  WHERE o.lane = $2::integer AND o.id = $3::uuid
-    AND {due}`,
+    AND o.due_at + 0 <= $1::bigint AND (o.claim_until IS NULL OR o.claim_until <= $1::bigint) AND {unparked}`,
 		RenewHot: `UPDATE {outbox} o SET claim_until = GREATEST(o.claim_until, $4::bigint)
  WHERE o.lane = {every_lane} AND o.id = $2::uuid AND o.claim_token = $3::bytea AND o.claim_until > $1::bigint`,
 		RenewDeferred: `UPDATE {deferred} o SET claim_until = GREATEST(o.claim_until, $4::bigint)
