@@ -2,7 +2,9 @@
 
 // Package crashpoints_test kills a relay, or cuts its connection, at every
 // statement and every broker call of one scenario, on every engine, one point
-// a run, and checks what the others make of it.
+// a run, and checks what the others make of it. Over database/sql it stands
+// between the library and the driver, over pgx between the library and the
+// network.
 //
 // The points are found by running: first without a fault, then with one at
 // every point met so far, until no run meets a new one before its fault.
@@ -28,6 +30,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/integration/stores"
 	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/store/sqlstore"
 )
@@ -46,15 +49,19 @@ type engine struct {
 	dsn     func(testing.TB) string
 	dialect *sqlstore.Dialect
 	late    bool // transactions can commit out of the order of their positions
+	native  bool // the relays are over pgx itself; who writes and looks on is over database/sql
 	reset   []string
 }
 
+var resetPostgres = []string{
+	`TRUNCATE postrider_outbox, postrider_deferred, postrider_dead, postrider_relays, postrider_parked_keys, postrider_audit`,
+	`SELECT setval('postrider_outbox_pos', 1, false)`,
+}
+
 var engines = []engine{
-	{"postgres", "pgx", testenv.Postgres, sqlstore.PostgreSQL, true, []string{
-		`TRUNCATE postrider_outbox, postrider_deferred, postrider_dead, postrider_relays, postrider_parked_keys, postrider_audit`,
-		`SELECT setval('postrider_outbox_pos', 1, false)`,
-	}},
-	{"sqlite", "sqlite", testenv.SQLite, sqlstore.SQLite, false, []string{
+	{"postgres", "pgx", testenv.Postgres, sqlstore.PostgreSQL, true, false, resetPostgres},
+	{"pgxstore", "pgx", testenv.Postgres, sqlstore.PostgreSQL, true, true, resetPostgres},
+	{"sqlite", "sqlite", testenv.SQLite, sqlstore.SQLite, false, false, []string{
 		`DELETE FROM postrider_outbox`, `DELETE FROM postrider_deferred`, `DELETE FROM postrider_dead`, `DELETE FROM postrider_relays`,
 		`DELETE FROM postrider_parked_keys`, `DELETE FROM postrider_audit`, `DELETE FROM sqlite_sequence`,
 	}},
@@ -88,6 +95,20 @@ func newBed(t *testing.T, e engine, zombies *sync.WaitGroup) *bed {
 	}
 	return &bed{e, dsn, db.Driver(), db, s, zombies}
 }
+
+// open opens the store of a relay process, and tells how to close what is under it.
+func (b *bed) open(p *process) (s stores.Store, hang func(), err error) {
+	if b.e.native {
+		return openNative(p, b.dsn)
+	}
+	db := sql.OpenDB(&connector{p, b.driver, b.dsn})
+	db.SetMaxOpenConns(conns)
+	s, err = sqlstore.New(db, b.e.dialect, &sqlstore.Options{Routes: routes})
+	return s, func() { db.Close() }, err
+}
+
+// conns is the limit of a relay process's pool.
+const conns = 7
 
 // clear makes the tables as new.
 func (b *bed) clear(ctx context.Context) error {
@@ -245,8 +266,9 @@ func onEngines(t *testing.T, fn func(t *testing.T, e engine)) {
 }
 
 // light tells that one point of each kind has to do. The race detector makes
-// SQLite, C that was translated to Go, 20 times slower.
-func (e engine) light() bool { return race && !e.late && !prove }
+// SQLite, C that was translated to Go, 20 times slower; and what a native store
+// does at each point of a kind is what the other one does on the same database.
+func (e engine) light() bool { return (race && !e.late || e.native) && !prove }
 
 var prove = os.Getenv("POSTRIDER_PROVE") == "1"
 

@@ -4,7 +4,6 @@ package crashpoints_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/store/sqlstore"
 	"github.com/postrider/postrider/transport"
 )
 
@@ -219,7 +217,6 @@ func (c *count) count(state int) {
 type process struct {
 	r       *run
 	name    string
-	db      *sql.DB
 	cancel  context.CancelFunc
 	done    chan struct{}
 	err     error // of Run; after done
@@ -230,22 +227,22 @@ type process struct {
 	lanes   atomic.Int32
 
 	mu    sync.Mutex
-	conns map[*conn]bool
+	conns map[*line]bool
 }
 
-func (p *process) adopt(c *conn) {
+func (p *process) adopt(c *line) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conns[c] = true
 }
 
-func (p *process) disown(c *conn) {
+func (p *process) disown(c *line) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.conns, c)
 }
 
-func (p *process) connections() []*conn {
+func (p *process) connections() []*line {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Collect(maps.Keys(p.conns))
@@ -292,15 +289,13 @@ func (p *process) ended() bool {
 func (r *run) start() (*process, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &process{
-		r: r, cancel: cancel, done: make(chan struct{}), counts: map[string]*count{}, conns: map[*conn]bool{},
+		r: r, cancel: cancel, done: make(chan struct{}), counts: map[string]*count{}, conns: map[*line]bool{},
 	}
 	r.mu.Lock()
 	p.name = string(rune('A' + len(r.relays)))
 	r.relays = append(r.relays, p)
 	r.mu.Unlock()
-	p.db = sql.OpenDB(&connector{p, r.bed.driver, r.bed.dsn})
-	p.db.SetMaxOpenConns(7)
-	store, err := sqlstore.New(p.db, r.bed.e.dialect, &sqlstore.Options{Routes: routes})
+	store, hang, err := r.bed.open(p)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -340,7 +335,7 @@ func (r *run) start() (*process, error) {
 	go func() {
 		defer close(p.done)
 		p.err = rl.Run(ctx)
-		p.db.Close()
+		hang()
 	}()
 	return p, nil
 }
