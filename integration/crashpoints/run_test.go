@@ -285,16 +285,22 @@ func (p *process) ended() bool {
 	}
 }
 
-// start begins a relay process of the next name.
-func (r *run) start() (*process, error) {
-	ctx, cancel := context.WithCancel(context.Background())
+// newProcess is a process of the next name.
+func newProcess(r *run, cancel func()) *process {
 	p := &process{
 		r: r, cancel: cancel, done: make(chan struct{}), counts: map[string]*count{}, conns: map[*line]bool{},
 	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	p.name = string(rune('A' + len(r.relays)))
 	r.relays = append(r.relays, p)
-	r.mu.Unlock()
+	return p
+}
+
+// start begins a relay process of the next name.
+func (r *run) start() (*process, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := newProcess(r, cancel)
 	store, hang, err := r.bed.open(p)
 	if err != nil {
 		cancel()

@@ -9,8 +9,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
+	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -18,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider/integration/stores"
+	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/pgxstore"
 )
 
@@ -268,4 +271,63 @@ func together(texts []string) statement {
 		}
 	}
 	return all
+}
+
+// TestPipelinedGroup: statements that share a Sync are one point, and lost with
+// the connection together or not at all.
+func TestPipelinedGroup(t *testing.T) {
+	t.Parallel()
+	e := engines[slices.IndexFunc(engines, func(e engine) bool { return e.native })]
+	for _, tc := range []struct {
+		fault fault
+		left  int
+	}{{cutBefore, 1500}, {cutAfter, 0}} {
+		t.Run(tc.fault.String(), func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, e, &sync.WaitGroup{})
+			r := newRun(b, aim{point{name: "settle/DELETE outbox"}, tc.fault}, breach{})
+			bodies := make([]string, 1500) // of which a statement takes 1,000
+			for i := range bodies {
+				bodies[i] = "u1"
+			}
+			if err := r.produce(bodies...); err != nil {
+				t.Fatal(err)
+			}
+			rows, err := b.db.QueryContext(t.Context(), `SELECT lane, pos, id FROM postrider_outbox`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer rows.Close()
+			req := outbox.SettleRequest{Owner: outbox.NewID()}
+			for rows.Next() {
+				s := outbox.Settlement{Outcome: outbox.SettleAccepted}
+				if err := rows.Scan(&s.Lane, &s.Pos, &s.ID); err != nil {
+					t.Fatal(err)
+				}
+				req.Settlements = append(req.Settlements, s)
+			}
+			if err := rows.Err(); err != nil {
+				t.Fatal(err)
+			}
+
+			p := newProcess(r, func() {})
+			store, hang, err := openNative(p, b.dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer hang()
+			ses, err := tapped{store, p}.LaneSession(t.Context(), "settle")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ses.Close()
+			if _, err := ses.SettleLanes(t.Context(), req); err == nil || !r.fired {
+				t.Errorf("the settle ended with %v, fault met: %v", err, r.fired)
+			}
+			var left int
+			if err := b.db.QueryRowContext(t.Context(), `SELECT count(*) FROM postrider_outbox`).Scan(&left); err != nil || left != tc.left {
+				t.Errorf("%d rows are left, %v, want %d", left, err, tc.left)
+			}
+		})
+	}
 }
