@@ -432,6 +432,51 @@ func TestLateLargeBodiesAreReadWithinTheBuffer(t *testing.T) {
 	})
 }
 
+// slowSweeps is a store whose sweeps take long, as beside busy producers.
+type slowSweeps struct{ *storetest.Mem }
+
+func (s slowSweeps) SweepLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneSpot) (int, error) {
+	time.Sleep(4 * time.Millisecond)
+	return s.Mem.SweepLanes(ctx, reads, dst)
+}
+
+// A transaction that commits a little later than one behind it is delivered a
+// little later, even where sweeps take long.
+func TestLateCommitIsFoundSoon(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := slowSweeps{storetest.NewMem(nil)}
+		e, stop := engineOver(t, store, &answer{outcome: always(transport.Accepted)}, nil)
+		time.Sleep(time.Second)
+		var worst time.Duration
+		for i := range 20 {
+			late := store.Begin()
+			r := outbox.Record{ID: outbox.NewID(), Transport: "default", Type: "t.v1", CreatedAt: time.Now(),
+				Message: outbox.Message{Destination: "d", Event: outbox.Event{Source: "/t"}}}
+			if err := store.Enlist(t.Context(), late, r); err != nil {
+				t.Fatal(err)
+			}
+			fill(t, store.Mem, 100, 0) // the cursor of each lane passes the open transaction
+			e.wake()
+			time.Sleep(10 * time.Millisecond)
+			if err := late.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			for n := int64(1); n > 0; time.Sleep(time.Millisecond) {
+				n, _ = store.PendingCount(t.Context(), time.Now())
+			}
+			worst = max(worst, time.Since(began))
+			time.Sleep(time.Duration(100+7*i) * time.Millisecond)
+		}
+		stop()
+		// The sweep under way, the pause, a sweep, and the settle.
+		if limit := 4*time.Millisecond*(2+hasteFactor) + 2*linger + 2*time.Millisecond; worst > limit {
+			t.Errorf("a message was out and settled %v after a late commit, want %v", worst, limit)
+		}
+	})
+}
+
 // refusing is a database that refuses every settle, or the marks alone.
 type refusing struct {
 	*storetest.Mem

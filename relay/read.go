@@ -62,13 +62,16 @@ func (r *reader) lanesCall(lanes []*lane, limit int, all bool) *call {
 	return r.readCall(e, reads, limit, func(parts [][]outbox.LaneRow) {
 		now := e.now()
 		got, fresh, full := false, false, false // fresh: from lanes without a backlog
-		high := int64(0)
+		high, above := int64(0), int64(0)       // above: rows beyond all that was read before
 		for i, l := range lanes {
 			if l.closed() || l.cursor != reads[i].After {
 				continue // given up, or started over, since the read began
 			}
 			rows := parts[i]
 			for j := range rows {
+				if rows[j].Pos > e.trail.high {
+					above++
+				}
 				e.core.admit(l, &reads[i], &rows[j], now)
 			}
 			if n := len(rows); n > 0 {
@@ -81,6 +84,9 @@ func (r *reader) lanesCall(lanes []*lane, limit int, all bool) *call {
 			}
 			full = full || l.more
 			high = max(high, l.cursor)
+		}
+		if all && !full && high-e.trail.high > above {
+			e.sweep.hurry()
 		}
 		e.trail.add(time.Now(), high)
 		e.deep = full
@@ -180,6 +186,7 @@ func belongs(rd *outbox.LaneRead, lr *outbox.LaneRow) bool {
 // a sweep can start where positions were some time ago.
 type trail struct {
 	marks []mark
+	high  int64 // the highest position so far
 }
 
 type mark struct {
@@ -193,6 +200,7 @@ const (
 )
 
 func (t *trail) add(at time.Time, pos int64) {
+	t.high = max(t.high, pos)
 	if n := len(t.marks); n > 0 {
 		pos = max(pos, t.marks[n-1].pos)
 		if at.Sub(t.marks[n-1].at) < trailStep {

@@ -21,6 +21,7 @@ type sweeper struct {
 	park    time.Time // when to look for parked rows
 	page    *page     // the sweep under way
 	found   []find    // to be read before the sweep goes on
+	haste   time.Time // until then hasty sweeps come sooner
 	spots   []outbox.LaneSpot
 }
 
@@ -38,7 +39,9 @@ type span struct {
 	age    time.Duration // how far back in time it reaches; 0 = the whole range
 	every  time.Duration
 	factor time.Duration
+	hasty  bool      // comes sooner in haste
 	at     time.Time // when it is due
+	soon   time.Time // when it is due in haste
 }
 
 // page is where a sweep stands.
@@ -50,15 +53,18 @@ type page struct {
 }
 
 const (
-	housekeeping = time.Second // between looks for deferred and parked rows
-	moveRows     = 256         // rows promoted or moved in one call
-	sweepRows    = 4096        // spots a sweep asks for at once
-	findRows     = 32          // of outbox.LaneLimits
+	hasteFor     = 30 * time.Millisecond
+	hasteEvery   = 2 * time.Millisecond // span.every in haste
+	hasteFactor  = 3                    // and span.factor
+	housekeeping = time.Second          // between looks for deferred and parked rows
+	moveRows     = 256                  // rows promoted or moved in one call
+	sweepRows    = 4096                 // spots a sweep asks for at once
+	findRows     = 32                   // of outbox.LaneLimits
 )
 
 func newSweeper(e *engine) *sweeper {
 	s := &sweeper{loop: newLoop("sweep"), e: e, spans: []*span{
-		{age: 150 * time.Millisecond, every: 5 * time.Millisecond, factor: 10},
+		{age: 150 * time.Millisecond, every: 5 * time.Millisecond, factor: 10, hasty: true},
 		{age: 2 * time.Second, every: 100 * time.Millisecond, factor: 40},
 		{every: time.Second, factor: 100},
 	}}
@@ -83,7 +89,7 @@ func (s *sweeper) next() (*call, wait) {
 	}
 	if s.page == nil {
 		for _, sp := range s.spans {
-			if s.page == nil && !now.Before(sp.at) {
+			if s.page == nil && !now.Before(s.due(sp, now)) {
 				s.begin(sp, now)
 			}
 		}
@@ -106,11 +112,28 @@ func (s *sweeper) next() (*call, wait) {
 		at = s.park
 	}
 	for _, sp := range s.spans {
-		if sp.at.Before(at) {
-			at = sp.at
+		if due := s.due(sp, now); due.Before(at) {
+			at = due
 		}
 	}
 	return nil, wait{d: at.Sub(now)}
+}
+
+// hurry is called when a read has passed over a position that no row has shown:
+// a transaction drew it and has not committed yet, which most do within
+// milliseconds. Or it never will, or the lane is another relay's: so the haste
+// ends soon.
+func (s *sweeper) hurry() {
+	s.haste = time.Now().Add(hasteFor)
+	s.signal()
+}
+
+// due is when a sweep of the kind begins.
+func (s *sweeper) due(sp *span, now time.Time) time.Time {
+	if sp.hasty && now.Before(s.haste) {
+		return sp.soon
+	}
+	return sp.at
 }
 
 // begin starts a sweep, unless nothing lies in its range.
@@ -128,7 +151,7 @@ func (s *sweeper) begin(sp *span, now time.Time) {
 		}
 	}
 	if len(p.lanes) == 0 {
-		sp.at = now.Add(sp.every)
+		sp.at, sp.soon = now.Add(sp.every), now.Add(sp.every)
 		return
 	}
 	s.page = p
@@ -174,12 +197,13 @@ func (s *sweeper) pageCall() *call {
 // done ends the sweep under way.
 func (s *sweeper) done() {
 	now := time.Now()
-	sp := s.page.span
-	gap := now.Sub(s.page.began) * sp.factor
+	sp, took := s.page.span, now.Sub(s.page.began)
+	gap := took * sp.factor
 	if s.e.deep {
 		gap *= 4 // there is enough to send: what committed late is not later for it
 	}
 	sp.at = now.Add(max(sp.every, gap))
+	sp.soon = now.Add(max(hasteEvery, took*hasteFactor))
 	s.page = nil
 }
 
