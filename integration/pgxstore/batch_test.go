@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/outbox"
@@ -27,7 +28,15 @@ func (k *keeper) Enlist(ctx context.Context, b *pgx.Batch, recs ...outbox.Record
 // what is fresh is refused all the same when it comes again.
 func TestPublishInBatch(t *testing.T) {
 	t.Parallel()
-	pool := open(t, testenv.Postgres(t))
+	for _, mode := range []string{"cache_statement", "describe_exec", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			publishInBatch(t, open(t, withParam(t, testenv.Postgres(t), "default_query_exec_mode", mode)))
+		})
+	}
+}
+
+func publishInBatch(t *testing.T, pool *pgxpool.Pool) {
 	s := newStore(t, pool, nil)
 	ctx := t.Context()
 	if err := s.Migrate(ctx); err != nil {

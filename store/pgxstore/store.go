@@ -113,8 +113,9 @@ func (s *Store) Enlist(ctx context.Context, tx pgx.Tx, recs ...outbox.Record) er
 // share a round trip with the caller's own. It copies recs. Send b through the
 // transaction of the business rows, b last, and end it with Close (see
 // pgx.Batch): it returns outbox.ErrDuplicateID where an id is pending already,
-// and the caller must roll back, for the other messages are written. Results of
-// b that are read one by one do not tell.
+// and the caller must roll back, for the other messages may be written, and where
+// a fresh record was queued twice the transaction has failed. Results of b that
+// are read one by one do not tell.
 //
 // Errors are those of Enlist before its first statement; b is unchanged then.
 func (s *Store) Queue(ctx context.Context, b *pgx.Batch, recs ...outbox.Record) error {
@@ -133,10 +134,7 @@ func (s *Store) Queue(ctx context.Context, b *pgx.Batch, recs ...outbox.Record) 
 	for i, st := range list {
 		b.Queue(st.Text, st.Args...).Query(func(rows pgx.Rows) error {
 			r, err := result(rows)
-			if err == nil {
-				err = check(i, r)
-			}
-			return wrap("enlist", err)
+			return wrap("enlist", check(i, r, err))
 		})
 	}
 	return nil

@@ -36,6 +36,7 @@ type Dialect struct {
 
 	missing func(error) bool // a table or schema does not exist
 	busy    func(error) bool // nothing happened; try again soon
+	taken   func(error) bool // a key of the row is there already; needed where QueueOne is
 	refused func(error) bool // the statement, by a constraint, a trigger or a missing right
 
 	// prepare readies a connection of its own for the relay; undo puts it back
@@ -109,6 +110,8 @@ type texts struct {
 	// Enlist.
 	EnlistOne  string // the message's columns, lanes of its route
 	EnlistMany string // u(the message's columns), lanes of the route
+	QueueOne   string // of an id that is fresh, the message's columns; "" where nothing is queued
+	QueueMany  string // the same, u(the message's columns)
 	DeferOne   string
 	DeferMany  string
 	UnlistHot  string // u(lane, id)

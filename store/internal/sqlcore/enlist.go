@@ -3,6 +3,7 @@ package sqlcore
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/postrider/postrider/outbox"
 )
@@ -14,7 +15,7 @@ const (
 
 // Enlist writes recs through a transaction of the user's; see the stores.
 func (s *Store) Enlist(ctx context.Context, tx Querier, recs []outbox.Record) error {
-	groups, err := s.group(ctx, recs)
+	groups, err := s.group(ctx, slices.Clone(recs))
 	if err != nil {
 		return err
 	}
@@ -45,18 +46,26 @@ func (s *Store) Enlist(ctx context.Context, tx Querier, recs []outbox.Record) er
 	return nil
 }
 
-// Queue returns the statements that write recs, and for the result of each what
-// it means: s.Enlist for callers who send them on.
-func (s *Store) Queue(ctx context.Context, recs []outbox.Record) (list []Statement, check func(i int, r Result) error, err error) {
+// Queue returns the statements that write recs, and for the outcome of each what
+// it means: s.Enlist for callers who send them on. They roll back after a
+// duplicate, so the insert of fresh ids may fail on one instead of passing it over.
+// recs, and what they hold, are the store's.
+func (s *Store) Queue(ctx context.Context, recs []outbox.Record) (list []Statement, check func(i int, r Result, err error) error, err error) {
 	groups, err := s.group(ctx, recs)
 	if err != nil {
 		return nil, nil, err
 	}
 	all := chunks(groups)
 	for i := range all {
-		list = append(list, s.insertStatement(&all[i]))
+		list = append(list, s.queued(&all[i]))
 	}
-	return list, func(i int, r Result) error {
+	return list, func(i int, r Result, err error) error {
+		switch {
+		case err != nil && s.plain(&all[i]) && s.d.taken(err):
+			return fmt.Errorf("%w: one of %d that were queued together in route %q: roll back: %w", outbox.ErrDuplicateID, len(all[i].entries), all[i].route.Name, err)
+		case err != nil:
+			return err
+		}
 		done := all[i].written(r)
 		if len(done) == len(all[i].entries) {
 			return nil
@@ -72,6 +81,21 @@ func (s *Store) Queue(ctx context.Context, recs []outbox.Record) (list []Stateme
 	}, nil
 }
 
+// queued is the statement that writes c in a batch of the caller's.
+func (s *Store) queued(c *insertion) Statement {
+	st := s.insertStatement(c)
+	if s.plain(c) {
+		st.Text, st.Args = s.q.QueueMany, st.Args[:len(messageColumns)]
+		if len(c.entries) == 1 {
+			st.Text = s.q.QueueOne
+		}
+	}
+	return st
+}
+
+// plain tells that c is queued without a look for its ids and without ON CONFLICT.
+func (s *Store) plain(c *insertion) bool { return s.q.QueueOne != "" && !c.deferred && c.fresh() }
+
 // entry is a record on its way, its lane decided.
 type entry struct {
 	rec  *outbox.Record
@@ -85,22 +109,16 @@ type group struct {
 	entries  []*entry
 }
 
-// group checks all records before the first statement.
+// group checks all records before the first statement, and normalizes them in
+// place.
 func (s *Store) group(ctx context.Context, recs []outbox.Record) (groups []group, err error) {
-	type kind struct {
-		route    string
-		deferred bool
-	}
-	var at map[kind]int
 	var seen map[outbox.ID]bool
 	if len(recs) > 1 {
 		seen = make(map[outbox.ID]bool, len(recs))
 	}
 	entries := make([]entry, len(recs))
-	owned := make([]outbox.Record, len(recs))
 	for i := range recs {
-		owned[i] = recs[i]
-		rec := &owned[i]
+		rec := &recs[i]
 		if err := rec.Normalize(s.Options.MaxBytes); err != nil {
 			return nil, fmt.Errorf("record %d of %d: %w", i, len(recs), err)
 		}
@@ -110,19 +128,15 @@ func (s *Store) group(ctx context.Context, recs []outbox.Record) (groups []group
 		if seen != nil {
 			seen[rec.ID] = true
 		}
-		k := kind{rec.Transport, !rec.Message.DeliverAt.IsZero()}
-		g, ok := at[k]
-		if !ok {
+		deferred := !rec.Message.DeliverAt.IsZero()
+		g := slices.IndexFunc(groups, func(g group) bool { return g.route.Name == rec.Transport && g.deferred == deferred })
+		if g < 0 {
 			r, err := s.route(ctx, rec.Transport)
 			if err != nil {
 				return nil, fmt.Errorf("record %d of %d: %w", i, len(recs), err)
 			}
-			if at == nil {
-				at = map[kind]int{}
-			}
 			g = len(groups)
-			at[k] = g
-			groups = append(groups, group{route: r, deferred: k.deferred})
+			groups = append(groups, group{route: r, deferred: deferred})
 		}
 		entries[i] = entry{rec, int64(outbox.LaneOf(groups[g].route.Route, rec.ID, rec.Message.Key))}
 		groups[g].entries = append(groups[g].entries, &entries[i])
@@ -216,10 +230,7 @@ func (c *insertion) fresh() bool {
 
 // written are the entries that the statement has written.
 func (c *insertion) written(r Result) []*entry {
-	if len(c.entries) == 1 {
-		return c.entries[:min(int(r.Changed), 1)]
-	}
-	if len(r.IDs) == len(c.entries) {
+	if int(r.Changed) == len(c.entries) {
 		return c.entries
 	}
 	ids := make(map[outbox.ID]bool, len(r.IDs))

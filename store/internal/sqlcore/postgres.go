@@ -30,7 +30,8 @@ var postgresDialect = Dialect{
 	lanes:     func(first, n int64) any { return numbers('{', first, n, '}') },
 	missing:   func(err error) bool { s := sqlState(err); return s == "42P01" || s == "3F000" },
 	// Deadlock and serialization failure: PostgreSQL has rolled back.
-	busy: func(err error) bool { s := sqlState(err); return s == "40P01" || s == "40001" },
+	busy:  func(err error) bool { s := sqlState(err); return s == "40P01" || s == "40001" },
+	taken: func(err error) bool { return sqlState(err) == "23505" },
 	refused: func(err error) bool {
 		// Data exception, constraint, access rule and, from triggers, RAISE and
 		// with check option.
@@ -80,6 +81,8 @@ ON CONFLICT (lane, id) DO NOTHING`,
 SELECT {u.msg} FROM {many}
  WHERE {pending_id}($24::integer[], $2::uuid[]) IS NULL ORDER BY u.ord
 ON CONFLICT (lane, id) DO NOTHING RETURNING id`,
+		QueueOne:  `INSERT INTO {outbox} ({msg}) VALUES ({one})`,
+		QueueMany: `INSERT INTO {outbox} ({msg}) SELECT {u.msg} FROM {many} ORDER BY u.ord`,
 		DeferOne: `INSERT INTO {deferred} ({msg}, due_at)
 SELECT {one}, $11::bigint
  WHERE {pending_id}($24::integer[], ARRAY[$2::uuid]) IS NULL
