@@ -24,7 +24,7 @@ type Options struct {
 	InFlight int
 	// BufferRows and BufferBytes bound what is held in memory of each route. A
 	// read is not started when they are reached; one that has begun may go over
-	// by what it returns. Default to 8192 rows and 32 MiB; at least 64 rows.
+	// by what it returns. Default to 8192 rows and 16 MiB; at least 64 rows.
 	BufferRows  int
 	BufferBytes int
 	// MaxAttempts is how many counted attempts a message has before Poison
@@ -118,7 +118,7 @@ func (o *Options) withDefaults() Options {
 	c.Batch = cmp.Or(c.Batch, 500)
 	c.InFlight = cmp.Or(c.InFlight, 4)
 	c.BufferRows = cmp.Or(c.BufferRows, 8192)
-	c.BufferBytes = cmp.Or(c.BufferBytes, 32<<20)
+	c.BufferBytes = cmp.Or(c.BufferBytes, 16<<20)
 	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
 	c.BackoffMin = cmp.Or(c.BackoffMin, 100*time.Millisecond)
 	c.BackoffMax = cmp.Or(c.BackoffMax, max(time.Minute, c.BackoffMin))
