@@ -104,7 +104,7 @@ func wireRow(n int, text bool, body int) (fields []pgconn.FieldDescription, valu
 	}
 
 	want = outbox.LaneRow{
-		Lane: 7, Pos: int64(1000 + n), RetryAt: at, Claimed: true, Hint: 70000<<16 | 9,
+		Lane: 7, Pos: int64(1000 + n), KeyHash: outbox.KeyHash(key), RetryAt: at, Claimed: true, Hint: 70000<<16 | 9,
 		Record: outbox.Record{
 			ID: id, Transport: "default", Type: "shop.order.placed.v1", CreatedAt: at, Lane: 7, Attempts: 2, LastError: "no answer", TenantID: "tenant",
 			Message: outbox.Message{
