@@ -205,6 +205,19 @@ func TestPostgresPlans(t *testing.T) {
 	for _, tc := range withStats {
 		check(c, "analyzed", tc.name, tc.rows, 10*tc.rows+60, tc.args)
 	}
+	// A promotion takes its share, however much is due.
+	exec(t, db, `UPDATE postrider_deferred SET due_at = 1`)
+	for _, tc := range cases {
+		if tc.name != "Due" && tc.name != "NextDue" {
+			continue
+		}
+		c := must(db.Conn(t.Context()))
+		sessionSettings(t, c, false)
+		check(c, "all due", tc.name, tc.rows, 10*tc.rows+60, tc.args)
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestPostgresSeenKeys: while a snapshot keeps what was delivered from being
