@@ -50,7 +50,7 @@ const (
 	readRows    = 1024                   // rows a read aims at
 	aheadMin    = 64                     // positions by which tried_to runs ahead at least
 	aheadMax    = 2000                   // and at most
-	aheadTime   = 50 * time.Millisecond  // how long they are to last
+	aheadTime   = 150 * time.Millisecond // how long they are to last: longer than a slow settle
 	rowOverhead = 512                    // bytes a row costs beside its message
 )
 
