@@ -123,7 +123,7 @@ func TestAwkwardValues(t *testing.T) {
 
 func TestSizes(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine) {
-		s, db, _ := e.migrated(t, &sqlstore.Options{MaxBytes: 2 << 20})
+		s, db, _ := e.migrated(t, &sqlstore.Options{MaxBytes: 4 << 20})
 		// More than one statement by rows, then by bytes; the order of the
 		// arguments is that of the positions across statements.
 		many := make([]outbox.Record, 3000)
@@ -134,7 +134,12 @@ func TestSizes(t *testing.T) {
 		big := make([]outbox.Record, 12)
 		for i := range big {
 			big[i] = record("big")
-			big[i].Message.Body = bytes.Repeat([]byte{byte(i)}, 1<<20)
+			// Above 2 MiB they are read in parts. No part is like another.
+			body := make([]byte, 2<<20-1+i*i*8000)
+			for j := range body {
+				body[j] = byte(j>>12 + j + i)
+			}
+			big[i].Message.Body = body
 		}
 		enlist(t, s, db, append(many, big...)...)
 		if n, err := s.PendingCount(t.Context(), time.Now()); err != nil || n != 3012 {
@@ -175,9 +180,9 @@ func TestSizes(t *testing.T) {
 			}
 		}
 		tooBig := record("")
-		tooBig.Message.Body = make([]byte, 2<<20)
+		tooBig.Message.Body = make([]byte, 4<<20)
 		err = tryEnlist(t.Context(), s, db, tooBig)
-		if !errors.Is(err, outbox.ErrTooLarge) || !strings.Contains(err.Error(), "limit 2097152") {
+		if !errors.Is(err, outbox.ErrTooLarge) || !strings.Contains(err.Error(), "limit 4194304") {
 			t.Errorf("a message over the limit: got %v", err)
 		}
 	})

@@ -17,7 +17,7 @@ import (
 )
 
 // QueryLanes implements sqlcore.LaneQuerier.
-func (c *conn) QueryLanes(ctx context.Context, text string, args []any, dst []outbox.LaneRow, reads []int) (n int, err error) {
+func (c *conn) QueryLanes(ctx context.Context, text string, args []any, dst []outbox.LaneRow, notes []sqlcore.LaneNote) (n int, err error) {
 	rows, err := c.statements.Query(ctx, text, c.with(args)...)
 	if err != nil {
 		return 0, err
@@ -31,7 +31,7 @@ func (c *conn) QueryLanes(ctx context.Context, text string, args []any, dst []ou
 		if n == len(dst) {
 			return 0, fmt.Errorf("more than %d rows came back", n)
 		}
-		if reads[n], err = c.lanes.decode(rows.FieldDescriptions(), rows.RawValues(), &dst[n]); err != nil {
+		if notes[n], err = c.lanes.decode(rows.FieldDescriptions(), rows.RawValues(), &dst[n]); err != nil {
 			return 0, err
 		}
 		n++
@@ -48,10 +48,11 @@ type laneDecoder struct {
 }
 
 // decode reads a row of ReadRanges or ReadKeys: the number of its read, the
-// columns of a message and its state, whether it is claimed, KeyPrev and Hint.
-func (d *laneDecoder) decode(fields []pgconn.FieldDescription, values [][]byte, dst *outbox.LaneRow) (read int, err error) {
+// columns of a message and its state, whether it is claimed, KeyPrev, Hint, and
+// the size of a body that is withheld.
+func (d *laneDecoder) decode(fields []pgconn.FieldDescription, values [][]byte, dst *outbox.LaneRow) (note sqlcore.LaneNote, err error) {
 	r := rowReader{d: d, fields: fields, values: values}
-	read = int(r.int())
+	note.Read = int(r.int())
 	*dst = outbox.LaneRow{Pos: r.int(), Lane: outbox.Lane(r.int())}
 	rec, m := &dst.Record, &dst.Record.Message
 	var s sqlcore.Stored
@@ -78,14 +79,15 @@ func (d *laneDecoder) decode(fields []pgconn.FieldDescription, values [][]byte, 
 	dst.Claimed = r.int() != 0
 	dst.KeyPrev = r.int()
 	dst.Hint = r.hint()
+	note.Withheld = int(r.int())
 	if r.err != nil {
-		return 0, r.err
+		return note, r.err
 	}
 	if m.Key != nil {
 		rec.Lane = dst.Lane
 	}
 	dst.Err = s.Decode(rec)
-	return read, nil
+	return note, nil
 }
 
 // rowReader reads the columns of a row, one after another. NULL is the zero

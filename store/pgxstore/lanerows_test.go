@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/internal/sqlcore"
 )
 
 // wireRow is a lane row as the server sends it, and the record that it is.
@@ -102,6 +103,11 @@ func wireRow(n int, text bool, body int) (fields []pgconn.FieldDescription, valu
 	} else {
 		add([]byte{0, 1, 0x11, 0x70, 0, 9})
 	}
+	if n%3 == 0 {
+		number(int64(n)<<20, 4)
+	} else {
+		null()
+	}
 
 	want = outbox.LaneRow{
 		Lane: 7, Pos: int64(1000 + n), KeyHash: outbox.KeyHash(key), RetryAt: at, Claimed: true, Hint: 70000<<16 | 9,
@@ -131,9 +137,13 @@ func TestDecodeLaneRow(t *testing.T) {
 				// Bodies of no bytes, of some, and larger than a block.
 				fields, values, want := wireRow(i+read, text, i%7*1000*(1+i/290*100))
 				wants[i] = want
-				ord, err := d.decode(fields, values, &rows[i])
-				if err != nil || ord != 3 {
-					t.Fatalf("text %v, row %d: read %d, %v", text, i, ord, err)
+				note, err := d.decode(fields, values, &rows[i])
+				wantNote := sqlcore.LaneNote{Read: 3}
+				if (i+read)%3 == 0 {
+					wantNote.Withheld = (i + read) << 20
+				}
+				if err != nil || note != wantNote {
+					t.Fatalf("text %v, row %d: got %+v, %v, want %+v", text, i, note, err, wantNote)
 				}
 				for _, v := range values { // lent by the driver
 					clear(v)

@@ -1,8 +1,8 @@
 package storetest
 
 import (
-	"cmp"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"

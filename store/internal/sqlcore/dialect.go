@@ -156,10 +156,12 @@ type texts struct {
 
 	// Lane rows.
 	Fence string // u(lane, epoch), owner
-	// Where commits come out of order also f(hash, pos), the keys seen.
+	// Where commits come out of order also f(hash, pos), the keys seen. The last
+	// column is the size of a body that is NULL because it is too large.
 	ReadRanges  limited // u(lane, after, upto)
 	ReadKeys    limited // u(lane, after, upto, key_hash, key)
 	SweepRanges limited // u(lane, after, upto)
+	BodyPart    string  // lane, pos, id, first byte, bytes
 	// By hints, where the engine has them; else empty.
 	SettleAt       string // u(lane, pos, id, hint)
 	SettleMarkedAt string // u(lane, pos, id, hint), m(lane, epoch, pos), owner
@@ -229,6 +231,10 @@ func (d *Dialect) expand(n schema.Names) *texts {
 		pairs = append(pairs, "{"+alias+"msg}", cols,
 			"{"+alias+"row}", alias+"pos, "+cols+", "+alias+"attempts, "+alias+"last_error, "+alias+"retry_at")
 	}
+	large := strconv.Itoa(largeBody)
+	lean := strings.Replace("o."+strings.Join(messageColumns, ", o."), "o.body", "CASE WHEN octet_length(o.body) > "+large+" THEN NULL ELSE o.body END", 1)
+	pairs = append(pairs, "{o.lean row}", "o.pos, "+lean+", o.attempts, o.last_error, o.retry_at",
+		"{withheld}", "CASE WHEN octet_length(o.body) > "+large+" THEN octet_length(o.body) END")
 	// A macro may hold another one.
 	r := strings.NewReplacer(pairs...)
 	full := func(s string) string { return n.Expand(d.engine, r.Replace(r.Replace(s))) }

@@ -178,9 +178,9 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
 
 		Fence: `SELECT l.lane, l.config FROM {lanes} l JOIN unnest($1::integer[], $2::bigint[]) AS u(lane, epoch) ON l.lane = u.lane AND l.epoch = u.epoch
  WHERE l.owner = $3::uuid ORDER BY l.lane FOR SHARE OF l`,
-		ReadRanges: limited{`SELECT u.ord, {o.row}, {claimed},
+		ReadRanges: limited{`SELECT u.ord, {o.lean row}, {claimed},
   CASE WHEN o.key_hash IS NULL OR u.after = 0 THEN NULL ELSE
-   {probe} END, o.hint
+   {probe} END, o.hint, {withheld}
   FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS u(lane, after, upto, ord)
  CROSS JOIN LATERAL (SELECT o.ctid AS hint, o.* FROM {outbox} o WHERE o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
                       ORDER BY o.lane, o.pos LIMIT {LIMIT}) o`},
@@ -188,9 +188,9 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
   FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS u(lane, after, upto, ord)
  CROSS JOIN LATERAL (SELECT o.lane, o.pos, o.id, o.key_hash, coalesce(octet_length(o.body), 0) AS size FROM {outbox} o WHERE o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
                       ORDER BY o.lane, o.pos LIMIT {LIMIT}) o`},
-		ReadKeys: limited{`SELECT u.ord, {o.row}, {claimed},
+		ReadKeys: limited{`SELECT u.ord, {o.lean row}, {claimed},
   CASE WHEN o.key_hash IS NULL OR u.after = 0 THEN NULL ELSE
-   {probe of keys} END, o.hint
+   {probe of keys} END, o.hint, {withheld}
   FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[]) WITH ORDINALITY AS u(lane, after, upto, key_hash, ordering_key, ord)
  CROSS JOIN LATERAL (
    (SELECT o.ctid AS hint, o.* FROM {outbox} o WHERE u.key_hash IS NOT NULL AND o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key
@@ -199,6 +199,7 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
    UNION ALL
    (SELECT o.ctid AS hint, o.* FROM {outbox} o WHERE u.key_hash IS NULL AND o.lane = u.lane AND o.pos > u.after AND o.pos <= u.upto
      ORDER BY o.lane, o.pos LIMIT {LIMIT})) o`},
+		BodyPart: `SELECT substr(o.body, $4::integer, $5::integer) FROM {outbox} o WHERE o.lane = $1::integer AND o.pos = $2::bigint AND o.id = $3::uuid`,
 		Settle: `DELETE FROM {outbox} o USING unnest($1::integer[], $2::bigint[], $3::uuid[]) AS u(lane, pos, id)
  WHERE o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id`,
 		SettleKeys: `DELETE FROM {outbox} o USING unnest($1::integer[], $2::bigint[], $3::uuid[]) AS u(lane, pos, id)

@@ -3,6 +3,7 @@ package sqlcore
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"sort"
@@ -69,22 +70,26 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 	err = h.read(ctx, "read lanes", func(q Querier) error {
 		n = 0
 		sorted.at = sorted.at[:0]
+		var large []withheld
 		if lq, ok := q.(LaneQuerier); ok {
-			which := make([]int, len(dst))
-			if n, err = lq.QueryLanes(ctx, text, args, dst, which); err != nil {
+			notes := make([]LaneNote, len(dst))
+			if n, err = lq.QueryLanes(ctx, text, args, dst, notes); err != nil {
 				return err
 			}
-			for _, ord := range which[:n] {
-				sorted.at = append(sorted.at, at[ord-1])
+			for i, note := range notes[:n] {
+				sorted.at = append(sorted.at, at[note.Read-1])
+				if note.Withheld > 0 {
+					large = append(large, withheld{i, note.Withheld})
+				}
 			}
-			return nil
+			return h.bodies(ctx, q, dst, large)
 		}
 		var r row
 		var ord, claimed int64
-		var prev intColumn
+		var prev, size intColumn
 		var hint hintColumn
-		into := r.dest([]any{&ord}, &claimed, &prev, &hint)
-		return q.Query(ctx, text, args, func(sr Row) error {
+		into := r.dest([]any{&ord}, &claimed, &prev, &hint, &size)
+		err := q.Query(ctx, text, args, func(sr Row) error {
 			if err := sr.Scan(into...); err != nil {
 				return err
 			}
@@ -93,15 +98,22 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 			dst[n].KeyPrev = prev.Int64
 			dst[n].Hint = uint64(hint)
 			sorted.at = append(sorted.at, at[ord-1])
+			if size.Int64 > 0 {
+				large = append(large, withheld{n, int(size.Int64)})
+			}
 			n++
 			return nil
 		})
+		if err != nil {
+			return err
+		}
+		return h.bodies(ctx, q, dst, large)
 	})
 	if err != nil {
 		return 0, err
 	}
+	n = sorted.present(dst[:n])
 	// The statements return this order, but no engine promises it.
-	sorted.rows = dst[:n]
 	if !sort.IsSorted(sorted) {
 		sort.Stable(sorted)
 	}
@@ -111,6 +123,51 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 func (r *row) laneRow() outbox.LaneRow {
 	rec, err := r.record()
 	return outbox.LaneRow{Lane: outbox.Lane(r.lane), Pos: r.pos, Record: rec, KeyHash: r.keyHash.Int64, RetryAt: instant(r.retryAt), Err: err}
+}
+
+// A body of more than largeBody bytes is read by itself, part by part: drivers
+// hold a row as a whole, in a buffer of up to twice its size beside the body.
+const largeBody = 2 << 20
+
+// withheld is a row whose body was too large to come with the others.
+type withheld struct{ at, size int }
+
+// bodies reads the bodies that were withheld. A row that leaves the hot range
+// meanwhile loses its position.
+func (h handle) bodies(ctx context.Context, q Querier, dst []outbox.LaneRow, large []withheld) error {
+	for _, w := range large {
+		row := &dst[w.at]
+		body := partColumn(make([]byte, 0, w.size))
+		for len(body) < w.size {
+			had := len(body)
+			args := []any{int64(row.Lane), row.Pos, h.s.d.id(row.Record.ID), int64(had + 1), int64(largeBody)}
+			err := q.Query(ctx, h.s.q.BodyPart, args, func(sr Row) error { return sr.Scan(&body) })
+			if err != nil {
+				return err
+			}
+			if len(body) == had || len(body) > w.size {
+				*row, body = outbox.LaneRow{}, nil
+				break
+			}
+		}
+		row.Record.Message.Body = body
+	}
+	return nil
+}
+
+// partColumn appends what it scans.
+type partColumn []byte
+
+func (c *partColumn) Scan(src any) error {
+	switch v := src.(type) {
+	case []byte:
+		*c = append(*c, v...)
+	case string:
+		*c = append(*c, v...)
+	default:
+		return fmt.Errorf("column holds a %T, not bytes", src)
+	}
+	return nil
 }
 
 // seen are the keys that the reads name as seen, by hash. Of two that have one
@@ -167,6 +224,22 @@ func (s *Store) checkLanes(ctx context.Context, reads []outbox.LaneRead) error {
 type byRead struct {
 	at   []int
 	rows []outbox.LaneRow
+}
+
+// present leaves out rows without a position, and returns how many are left.
+func (b *byRead) present(rows []outbox.LaneRow) (n int) {
+	for i := range rows {
+		if rows[i].Pos == 0 {
+			continue
+		}
+		if n < i {
+			rows[n], b.at[n] = rows[i], b.at[i]
+		}
+		n++
+	}
+	clear(rows[n:])
+	b.rows, b.at = rows[:n], b.at[:n]
+	return n
 }
 
 func (b byRead) Len() int { return len(b.rows) }

@@ -47,9 +47,15 @@ type Pool interface {
 
 // LaneQuerier is a Querier that decodes lane rows itself.
 type LaneQuerier interface {
-	// QueryLanes runs ReadRanges or ReadKeys, fills dst with the rows, and reads
-	// with the first column of each.
-	QueryLanes(ctx context.Context, text string, args []any, dst []outbox.LaneRow, reads []int) (n int, err error)
+	// QueryLanes runs ReadRanges or ReadKeys, fills dst with the rows, and notes
+	// with what else it says of each.
+	QueryLanes(ctx context.Context, text string, args []any, dst []outbox.LaneRow, notes []LaneNote) (n int, err error)
+}
+
+// LaneNote is what a read says of a row beside the row.
+type LaneNote struct {
+	Read     int // its number, from 1
+	Withheld int // bytes of the body if it is too large to be read with others, else 0
 }
 
 // Pipeliner is a Querier that runs several statements in one round trip, and

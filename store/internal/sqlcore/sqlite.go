@@ -173,7 +173,7 @@ UNION ALL SELECT lane FROM {deferred} WHERE id = ?1`,
 		ForgetRelays: `DELETE FROM {relays} WHERE expires_at < ?1 AND owner NOT IN (SELECT l.owner FROM {lanes} l WHERE l.owner IS NOT NULL)`,
 
 		Fence: `SELECT l.lane, l.config FROM {u:lane+epoch} CROSS JOIN {lanes} l ON l.lane = u.lane AND l.epoch = u.epoch WHERE l.owner = ?2 ORDER BY l.lane`,
-		ReadRanges: limited{`SELECT u.ord, {o.row}, {claimed}, NULL, NULL
+		ReadRanges: limited{`SELECT u.ord, {o.row}, {claimed}, NULL, NULL, NULL
   FROM ` + rowsSQLite("lane", "after", "upto") + ` CROSS JOIN {outbox} o
  WHERE o.pos IN (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
                   ORDER BY p.lane, p.pos LIMIT {LIMIT})`},
@@ -182,12 +182,12 @@ UNION ALL SELECT lane FROM {deferred} WHERE id = ?1`,
  WHERE o.pos IN (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
                   ORDER BY p.lane, p.pos LIMIT {LIMIT})`},
 		ReadKeys: limited{`WITH u AS MATERIALIZED (SELECT * FROM ` + rowsSQLite("lane", "after", "upto", "key_hash", "#ordering_key") + `)
-SELECT u.ord, {o.row}, {claimed}, NULL, NULL FROM u CROSS JOIN {outbox} o
+SELECT u.ord, {o.row}, {claimed}, NULL, NULL, NULL FROM u CROSS JOIN {outbox} o
  WHERE u.key_hash IS NOT NULL AND o.pos IN
   (SELECT p.pos FROM {outbox} p INDEXED BY {=outbox_key} WHERE p.lane = u.lane AND p.key_hash = u.key_hash AND p.ordering_key = u.ordering_key
       AND p.pos > u.after AND p.pos <= u.upto ORDER BY p.pos LIMIT {LIMIT})
 UNION ALL
-SELECT u.ord, {o.row}, {claimed}, NULL, NULL FROM u CROSS JOIN {outbox} o
+SELECT u.ord, {o.row}, {claimed}, NULL, NULL, NULL FROM u CROSS JOIN {outbox} o
  WHERE u.key_hash IS NULL AND o.pos IN
   (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
     ORDER BY p.pos LIMIT {LIMIT})`},
