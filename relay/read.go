@@ -65,14 +65,19 @@ func (r *reader) lanesCall(lanes []*lane, limit int, all bool) *call {
 		high, above := int64(0), int64(0)       // above: rows beyond all that was read before
 		for i, l := range lanes {
 			if l.closed() || l.cursor != reads[i].After {
-				continue // given up, or started over, since the read began
+				parts[i] = nil // given up, or started over, since the read began
 			}
+		}
+		byPosition(parts, func(i int, lr *outbox.LaneRow) {
+			if lr.Pos > e.trail.high {
+				above++
+			}
+			e.core.admit(lanes[i], &reads[i], lr, now)
+		})
+		for i, l := range lanes {
 			rows := parts[i]
-			for j := range rows {
-				if rows[j].Pos > e.trail.high {
-					above++
-				}
-				e.core.admit(l, &reads[i], &rows[j], now)
+			if rows == nil {
+				continue
 			}
 			if n := len(rows); n > 0 {
 				l.cursor = rows[n-1].Pos
@@ -176,6 +181,25 @@ func split(reads []outbox.LaneRead, rows []outbox.LaneRow, limit int) [][]outbox
 		parts[i] = rows[from:at]
 	}
 	return parts
+}
+
+// byPosition calls take with the rows of all parts, lowest position first: rows
+// that lie together in the table are then sent, and deleted, together.
+func byPosition(parts [][]outbox.LaneRow, take func(part int, lr *outbox.LaneRow)) {
+	rest := slices.Clone(parts)
+	for {
+		next := -1
+		for i, rows := range rest {
+			if len(rows) > 0 && (next < 0 || rows[0].Pos < rest[next][0].Pos) {
+				next = i
+			}
+		}
+		if next < 0 {
+			return
+		}
+		take(next, &rest[next][0])
+		rest[next] = rest[next][1:]
+	}
 }
 
 func belongs(rd *outbox.LaneRead, lr *outbox.LaneRow) bool {

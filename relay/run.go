@@ -221,7 +221,7 @@ func newEngine(opt Options, ls outbox.LaneStore, transports map[string]transport
 	e.window = newWindow(e.lease.signal)
 	e.read = &reader{loop: newLoop("read"), e: e, poll: opt.PollMin}
 	e.sweep = newSweeper(e)
-	e.settle = &settler{loop: newLoop("settle"), e: e, most: settleRows}
+	e.settle = newSettler(e)
 	return e
 }
 

@@ -9,9 +9,13 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
-// settleRows is the most outcomes in one statement; from about twice as many
-// PostgreSQL scans the table.
-const settleRows = 1000
+// The most outcomes in one settle. From about twice settleRows PostgreSQL scans
+// the table. Where transactions come one at a time they are larger: what rows have
+// in common, pages above all, is written once for all of them.
+const (
+	settleRows     = 1000
+	settleRowsSole = 2048
+)
 
 // mostRefused is how many rows may be refused alone, one after the other, before
 // it is the database's refusal and not theirs.
@@ -21,6 +25,7 @@ const mostRefused = 10
 type settler struct {
 	loop
 	e        *engine
+	limit    int                 // settleRows, or settleRowsSole
 	most     int                 // outcomes in the next statement
 	renews   int                 // the engine's count at the last failure
 	rested   bool                // it has lingered since the last one
@@ -30,6 +35,14 @@ type settler struct {
 	failures int                 // of those, since the last success
 	refusals int                 // of rows alone or of marks, since rows were last written
 	list     []outbox.Settlement // memory of the call under way
+}
+
+func newSettler(e *engine) *settler {
+	limit := settleRows
+	if commitsInOrder(e.store) {
+		limit = settleRowsSole
+	}
+	return &settler{loop: newLoop("settle"), e: e, limit: limit, most: limit}
 }
 
 func (s *settler) next() (*call, wait) {
@@ -144,7 +157,7 @@ func (s *settler) written(batch []*row, req *outbox.SettleRequest, results []out
 	e := s.e
 	var lost []outbox.LaneLease
 	e.mu.Lock()
-	s.most = min(s.most*2, settleRows)
+	s.most = min(s.most*2, s.limit)
 	found := len(batch) > 0 && s.refusals > mostRefused
 	if len(batch) > 0 {
 		s.refusals = 0

@@ -68,10 +68,15 @@ func newSweeper(e *engine) *sweeper {
 		{age: 2 * time.Second, every: 100 * time.Millisecond, factor: 40},
 		{every: time.Second, factor: 100},
 	}}
-	if o, ok := e.store.(outbox.CommitOrder); ok && o.CommitsInOrder() {
+	if commitsInOrder(e.store) {
 		s.spans = s.spans[2:]
 	}
 	return s
+}
+
+func commitsInOrder(store any) bool {
+	o, ok := store.(outbox.CommitOrder)
+	return ok && o.CommitsInOrder()
 }
 
 func (s *sweeper) next() (*call, wait) {
