@@ -30,6 +30,9 @@ type Dialect struct {
 	// named are the rows of some settlements as u(lane, pos, id); nil where it
 	// is made with rows.
 	named func(list []outbox.Settlement, which []int) []any
+	// span are the arguments of SettleSpan for rows that lie close together,
+	// ordered by position; nil where there is no such statement.
+	span func(list []outbox.Settlement, which []int) []any
 	// id is an id as an argument of its own, lanes those of a route.
 	id    func(outbox.ID) any
 	lanes func(first, n int64) any
@@ -166,7 +169,7 @@ type texts struct {
 	SettleAt       string // u(lane, pos, id, hint)
 	SettleMarkedAt string // u(lane, pos, id, hint), m(lane, epoch, pos), owner
 	Settle         string // u(lane, pos, id); returns ids
-	SettleAll      string // u(lane, pos, id); "" where returning ids costs nothing
+	SettleSpan     string // a span; "" where rows are not kept by position
 	SettleKeys     string // u(lane, pos, id); returns ids, key hashes and keys
 	CountLater     string // u(lane, key_hash, key, from, below, more)
 	SettleMarked   string // u(lane, pos, id), m(lane, epoch, pos), owner; "" if it takes a transaction

@@ -79,7 +79,7 @@ func TestStatementsAreGolden(t *testing.T) {
 
 // optional are statements that an engine may do without.
 var optional = map[string][]string{
-	"PostgreSQL": {"SettleAll"},
+	"PostgreSQL": {"SettleSpan"},
 	"SQLite":     {"BodyPart", "HasSchema", "QueueOne", "QueueMany", "Where", "Lock", "SettleMarked", "SettleAt", "SettleMarkedAt"},
 }
 

@@ -66,8 +66,9 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 			return h.s.acceptAside(ctx, q, &r, res, missing, nil)
 		})
 	}
+	spans := h.s.q.SettleSpan != ""
 	switch {
-	case alone && small && len(r.TriedTo) == 0:
+	case alone && small && len(r.TriedTo) == 0 && (!spans || len(r.Settlements) < spanSettle):
 		err = short(nil)
 	case alone && small && h.s.q.SettleMarked != "":
 		// One mark a lane: an update that joins two takes either.
@@ -89,8 +90,7 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 				return h.s.settle(ctx, q, &r, res, present)
 			})
 		}
-		present := h.s.q.SettleAll != ""
-		if err = whole(present); errors.Is(err, errRowsGone) {
+		if err = whole(spans); errors.Is(err, errRowsGone) {
 			err = whole(false)
 		}
 	}
@@ -181,22 +181,47 @@ func (s *Store) erase(ctx context.Context, q Querier, r *outbox.SettleRequest, r
 var errRowsGone = errors.New("accepted rows are gone")
 
 // acceptAll is accept where the rows are all there, as they nearly always are,
-// else errRowsGone: the transaction is then to be rolled back. In a transaction,
-// returning ids would cost much.
+// and lie close together, as those of one owner do; else errRowsGone: the
+// transaction is then to be rolled back. It walks spans of the table and returns
+// no ids, which in a transaction would cost much.
 func (s *Store) acceptAll(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult) error {
-	for part := range slices.Chunk(byPlace(r.Settlements, accepted), chunkRows) {
-		changed, err := q.Exec(ctx, s.q.SettleAll, s.named(r.Settlements, part, false)...)
+	order := byPlace(r.Settlements, accepted)
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(r.Settlements[a].Pos, r.Settlements[b].Pos) })
+	spans := split(r.Settlements, order)
+	if len(spans) > 1+len(order)/spanRows {
+		return errRowsGone
+	}
+	for _, span := range spans {
+		changed, err := q.Exec(ctx, s.q.SettleSpan, s.d.span(r.Settlements, span)...)
 		if err != nil {
 			return err
 		}
-		if changed != int64(len(part)) {
+		if changed != int64(len(span)) {
 			return errRowsGone
 		}
-		for _, i := range part {
+		for _, i := range span {
 			res[i] = outbox.Settled
 		}
 	}
 	return nil
+}
+
+const (
+	spanGap    = 32  // positions from one row of a span to the next, at most
+	spanRows   = 16  // rows of a span on average, at least, or it does not pay
+	spanSettle = 256 // rows alone that are worth a transaction
+)
+
+// split divides rows, ordered by position, into spans.
+func split(list []outbox.Settlement, order []int) (spans [][]int) {
+	for len(order) > 0 {
+		n := 1
+		for n < len(order) && uint64(list[order[n]].Pos-list[order[n-1]].Pos) <= spanGap {
+			n++
+		}
+		spans, order = append(spans, order[:n]), order[n:]
+	}
+	return spans
 }
 
 func accepted(o outbox.SettleOutcome) bool { return o == outbox.SettleAccepted }

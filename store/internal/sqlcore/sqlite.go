@@ -28,6 +28,7 @@ var sqliteDialect = Dialect{
 	begin:         "BEGIN IMMEDIATE",
 	rows:          func(columns int) RowWriter { return &jsonRows{columns: columns} },
 	named:         namedSQLite,
+	span:          spanSQLite,
 	id:            func(id outbox.ID) any { return id[:] },
 	lanes:         func(first, n int64) any { return numbers('[', first, n, ']') },
 	missing:       func(err error) bool { return strings.Contains(err.Error(), "no such table") },
@@ -42,6 +43,8 @@ var sqliteDialect = Dialect{
 		"{ready}", `(o.deliver_at IS NULL OR o.deliver_at <= ?1) AND (o.retry_at IS NULL OR o.retry_at <= ?1)
     AND (o.claim_until IS NULL OR o.claim_until <= ?1) AND {unparked}`,
 		"{due}", `o.due_at <= ?1 AND (o.claim_until IS NULL OR o.claim_until <= ?1) AND {unparked}`,
+		"{few}", "((SELECT count(*) FROM (SELECT 1 FROM {outbox} f WHERE f.lane = ?2 LIMIT 1025)) <= 1024)",
+		"{few:unordered}", "((SELECT count(*) FROM (SELECT 1 FROM {lanes} l CROSS JOIN {outbox} f ON f.lane = l.lane WHERE l.is_ordered = 0 LIMIT 1025)) <= 1024)",
 		"{one}", "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23",
 		"{many}", rowsSQLite("lane", "#id", "key_hash", "#ordering_key", "transport", "message_type", "destination", "content_type", "#headers", "#body",
 			"deliver_at", "created_at", "tenant", "envelope", "ce_source", "ce_subject", "ce_time", "ce_dataschema", "#ce_extensions",
@@ -59,7 +62,7 @@ var sqliteDialect = Dialect{
 		"{u:lane+pos}", rowsSQLite("lane", "pos"),
 		"{u:lane+id}", rowsSQLite("lane", "#id"),
 		"{u:id}", rowsSQLite("#id"),
-		"{u:row}", `(SELECT CAST(substr(?2, key * 32 + 17, 16) AS INTEGER) AS lane, value AS pos, substr(?2, key * 32 + 1, 16) AS id FROM json_each(?1)) u`,
+		"{u:row}", `(SELECT CAST(substr(?2, key * 26 + 17, 10) AS INTEGER) AS lane, value AS pos, substr(?2, key * 26 + 1, 16) AS id FROM json_each(?1)) u`,
 		"{u:fail}", rowsSQLite("lane", "#id", "attempts", "reason", "retry_at"),
 		"{u:bury}", rowsSQLite("lane", "#id", "attempts", "reason"),
 		"{u:key}", rowsSQLite("lane", "key_hash", "#ordering_key"),
@@ -96,18 +99,25 @@ ON CONFLICT (lane, id) DO NOTHING RETURNING id`,
  WHERE EXISTS (SELECT 1 FROM {outbox} p WHERE p.id = u.id AND +p.lane IN (SELECT value FROM json_each(?2)))
     OR EXISTS (SELECT 1 FROM {deferred} p WHERE p.id = u.id AND +p.lane IN (SELECT value FROM json_each(?2)))`,
 
+		// The index of ids tells lanes apart, and is walked; a lane with few rows
+		// is sorted instead, or all others would be walked past.
 		ReadLane: limited{`SELECT * FROM (
-  SELECT {row} FROM (SELECT * FROM {outbox} o WHERE o.lane = ?2 AND o.id > ?3 AND o.key_hash IS NOT NULL
-    AND {ready} ORDER BY o.lane, o.id LIMIT {LIMIT})
+  SELECT {row} FROM (SELECT * FROM {outbox} o INDEXED BY {=outbox_lane} WHERE {few} AND o.lane = ?2 AND o.id > ?3
+    AND o.key_hash IS NOT NULL AND {ready} ORDER BY o.id LIMIT {LIMIT})
+  UNION ALL
+  SELECT {row} FROM (SELECT * FROM {outbox} o INDEXED BY {=outbox_id} WHERE NOT {few} AND o.lane = ?2 AND o.id > ?3
+    AND o.key_hash IS NOT NULL AND {ready} ORDER BY o.id LIMIT {LIMIT})
   UNION ALL
   SELECT {row} FROM (SELECT * FROM {deferred} o WHERE o.lane = ?2 AND o.id > ?3 AND o.key_hash IS NOT NULL
     AND {due} ORDER BY o.lane, o.id LIMIT {LIMIT}))
  ORDER BY id LIMIT {LIMIT}`},
 		// The correlated IN is what a LATERAL join is elsewhere.
 		ReadUnordered: limited{`SELECT * FROM (
-  SELECT {d.row} FROM {lanes} l CROSS JOIN {outbox} d WHERE l.is_ordered = 0 AND d.pos IN
-   (SELECT o.pos FROM {outbox} o WHERE o.lane = l.lane AND o.id > ?2
-    AND {ready} ORDER BY o.lane, o.id LIMIT {LIMIT})
+  SELECT {row} FROM (SELECT o.* FROM {lanes} l CROSS JOIN {outbox} o INDEXED BY {=outbox_lane} WHERE {few:unordered}
+    AND l.is_ordered = 0 AND o.lane = l.lane AND o.id > ?2 AND {ready} ORDER BY o.id LIMIT {LIMIT})
+  UNION ALL
+  SELECT {row} FROM (SELECT * FROM {outbox} o INDEXED BY {=outbox_id} WHERE NOT {few:unordered}
+    AND o.lane IN (SELECT l.lane FROM {lanes} l WHERE l.is_ordered = 0) AND o.id > ?2 AND {ready} ORDER BY o.id LIMIT {LIMIT})
   UNION ALL
   SELECT {d.row} FROM {lanes} l CROSS JOIN {deferred} d WHERE l.is_ordered = 0 AND d.rowid IN
    (SELECT o.rowid FROM {deferred} o WHERE o.lane = l.lane AND o.id > ?2
@@ -175,12 +185,12 @@ UNION ALL SELECT lane FROM {deferred} WHERE id = ?1`,
 		Fence: `SELECT l.lane, l.config FROM {u:lane+epoch} CROSS JOIN {lanes} l ON l.lane = u.lane AND l.epoch = u.epoch WHERE l.owner = ?2 ORDER BY l.lane`,
 		ReadRanges: limited{`SELECT u.ord, {o.row}, {claimed}, NULL, NULL, NULL
   FROM ` + rowsSQLite("lane", "after", "upto") + ` CROSS JOIN {outbox} o
- WHERE o.pos IN (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
-                  ORDER BY p.lane, p.pos LIMIT {LIMIT})`},
+ WHERE o.pos IN (SELECT p.pos FROM {outbox} p INDEXED BY {=outbox_lane} WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
+                  ORDER BY p.pos LIMIT {LIMIT})`},
 		SweepRanges: limited{`SELECT u.ord, o.lane, o.pos, o.id, o.key_hash, coalesce(length(o.body), 0)
   FROM ` + rowsSQLite("lane", "after", "upto") + ` CROSS JOIN {outbox} o
- WHERE o.pos IN (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
-                  ORDER BY p.lane, p.pos LIMIT {LIMIT})`},
+ WHERE o.pos IN (SELECT p.pos FROM {outbox} p INDEXED BY {=outbox_lane} WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
+                  ORDER BY p.pos LIMIT {LIMIT})`},
 		ReadKeys: limited{`WITH u AS MATERIALIZED (SELECT * FROM ` + rowsSQLite("lane", "after", "upto", "key_hash", "#ordering_key") + `)
 SELECT u.ord, {o.row}, {claimed}, NULL, NULL, NULL FROM u CROSS JOIN {outbox} o
  WHERE u.key_hash IS NOT NULL AND o.pos IN
@@ -189,9 +199,10 @@ SELECT u.ord, {o.row}, {claimed}, NULL, NULL, NULL FROM u CROSS JOIN {outbox} o
 UNION ALL
 SELECT u.ord, {o.row}, {claimed}, NULL, NULL, NULL FROM u CROSS JOIN {outbox} o
  WHERE u.key_hash IS NULL AND o.pos IN
-  (SELECT p.pos FROM {outbox} p WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
+  (SELECT p.pos FROM {outbox} p INDEXED BY {=outbox_lane} WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
     ORDER BY p.pos LIMIT {LIMIT})`},
-		SettleAll:  `DELETE FROM {outbox} WHERE (pos, lane, id) IN (SELECT u.pos, u.lane, u.id FROM {u:row})`,
+		SettleSpan: `DELETE FROM {outbox} WHERE pos BETWEEN ?1 AND ?2 AND id = substr(?3, (pos - ?1) * 26 + 1, 16)
+   AND lane = CAST(substr(?3, (pos - ?1) * 26 + 17, 10) AS INTEGER)`,
 		Settle:     `DELETE FROM {outbox} WHERE (pos, lane, id) IN (SELECT u.pos, u.lane, u.id FROM {u:row}) RETURNING id`,
 		SettleKeys: `DELETE FROM {outbox} WHERE (pos, lane, id) IN (SELECT u.pos, u.lane, u.id FROM {u:row}) RETURNING id, key_hash, ordering_key`,
 		CountLater: `UPDATE {dead} AS d SET later_out = d.later_out + u.more
@@ -310,21 +321,44 @@ func rowsSQLite(columns ...string) string {
 	return b.String()
 }
 
-// namedSQLite is {u:row}: positions as a flat list, and the rest of each row as
-// 32 bytes, its id and its lane in digits. Taking a list of lists apart costs
-// some 2 us a row, a fifth of the settle.
+// namedSQLite is {u:row}: positions as a flat list, and the rest of each row in
+// bytes. Taking a list of lists apart costs some 2 us a row.
 func namedSQLite(list []outbox.Settlement, which []int) []any {
-	pos, rest := []byte{'['}, make([]byte, 0, 32*len(which))
+	pos, rest := []byte{'['}, make([]byte, 0, nameSQLite*len(which))
 	for n, i := range which {
-		t := &list[i]
 		if n > 0 {
 			pos = append(pos, ',')
 		}
-		pos = strconv.AppendInt(pos, t.Pos, 10)
-		rest = append(rest, t.ID[:]...)
-		rest = fmt.Appendf(rest, "%16d", t.Lane)
+		pos = strconv.AppendInt(pos, list[i].Pos, 10)
+		rest = appendName(rest, &list[i])
 	}
 	return []any{string(append(pos, ']')), rest}
+}
+
+// spanSQLite is the same for rows that lie close together, ordered by position:
+// the first and the last of them, and for every position between what row is
+// meant, if any. The table is walked once, without a list that is looked into
+// for each row.
+func spanSQLite(list []outbox.Settlement, which []int) []any {
+	first, last := list[which[0]].Pos, list[which[len(which)-1]].Pos
+	rest := make([]byte, nameSQLite*(last-first+1))
+	for _, i := range which {
+		appendName(rest[:nameSQLite*(list[i].Pos-first)], &list[i])
+	}
+	return []any{first, last, rest}
+}
+
+// nameSQLite is how many bytes tell which row a settlement means, beside its
+// position: its id, and its lane in digits.
+const nameSQLite = 16 + 10
+
+func appendName(b []byte, t *outbox.Settlement) []byte {
+	b = append(b, t.ID[:]...)
+	digits := [10]byte{}
+	for i, n := len(digits)-1, t.Lane; i >= 0; i, n = i-1, n/10 {
+		digits[i] = '0' + byte(n%10)
+	}
+	return append(b, digits[:]...)
 }
 
 // busySQLite: another connection has the write lock (SQLITE_BUSY, 5, with its
@@ -348,16 +382,29 @@ func codeSQLite(err error) int {
 // prepareSQLite switches the engine's own waiting off: it sleeps up to 100 ms
 // between two looks at the lock, which loses against busy producers until a
 // lease is gone. The store looks again every few milliseconds.
+//
+// A settle of some thousand rows fits the cache, and what would undo a statement
+// of it stays in memory: both would be written to files else.
 func prepareSQLite(ctx context.Context, c Querier, purpose string) (func(context.Context) error, error) {
-	var old int
-	if err := queryRow(ctx, c, "PRAGMA busy_timeout", nil, &old); err != nil {
-		return nil, err
+	pragmas := []struct {
+		name  string
+		value int64
+	}{{"busy_timeout", 0}, {"cache_size", -16 << 10}, {"temp_store", 2}}
+	var undo strings.Builder
+	for _, p := range pragmas {
+		var old int64
+		if err := queryRow(ctx, c, "PRAGMA "+p.name, nil, &old); err != nil {
+			return nil, err
+		}
+		if _, err := c.Exec(ctx, fmt.Sprintf("PRAGMA %s = %d", p.name, p.value)); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&undo, "PRAGMA %s = %d;", p.name, old)
 	}
-	set := func(ctx context.Context, ms int) error {
-		_, err := c.Exec(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", ms))
+	return func(ctx context.Context) error {
+		_, err := c.Exec(ctx, undo.String())
 		return err
-	}
-	return func(ctx context.Context) error { return set(ctx, old) }, set(ctx, 0)
+	}, nil
 }
 
 // writeAhead puts the file into WAL mode, where readers and the writer do not

@@ -33,14 +33,17 @@ CREATE TABLE {outbox} (
     traceparent      TEXT,
     tracestate       TEXT,
     last_error       TEXT,
-    claim_token      BLOB,
-    CONSTRAINT {=outbox_lane_pos} UNIQUE (lane, pos),
-    CONSTRAINT {=outbox_id} UNIQUE (lane, id)
+    claim_token      BLOB
 ) STRICT;
 
-CREATE INDEX {=outbox_by_id} ON {outbox} (id);
+-- A settle deletes from each index, so there are few. An index ends with the
+-- rowid, which is pos: this one is (lane, pos).
+CREATE INDEX {=outbox_lane} ON {outbox} (lane);
 
-CREATE INDEX {=outbox_key} ON {outbox} (lane, key_hash, pos) WHERE key_hash IS NOT NULL;
+CREATE UNIQUE INDEX {=outbox_id} ON {outbox} (id, lane);
+
+-- (lane, key_hash, pos).
+CREATE INDEX {=outbox_key} ON {outbox} (lane, key_hash) WHERE key_hash IS NOT NULL;
 
 -- Scheduled rows, unordered rows that wait for a retry, and rows of parked keys
 -- (due_at NULL).

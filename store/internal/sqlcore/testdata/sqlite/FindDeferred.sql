@@ -1,1 +1,1 @@
-SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key FROM (SELECT CAST(substr(?2, key * 32 + 17, 16) AS INTEGER) AS lane, value AS pos, substr(?2, key * 32 + 1, 16) AS id FROM json_each(?1)) u CROSS JOIN "postrider_deferred" o ON o.lane = u.lane AND o.id = u.id AND o.pos = u.pos
+SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key FROM (SELECT CAST(substr(?2, key * 26 + 17, 10) AS INTEGER) AS lane, value AS pos, substr(?2, key * 26 + 1, 16) AS id FROM json_each(?1)) u CROSS JOIN "postrider_deferred" o ON o.lane = u.lane AND o.id = u.id AND o.pos = u.pos

@@ -1,1 +1,0 @@
-DELETE FROM "postrider_outbox" WHERE (pos, lane, id) IN (SELECT u.pos, u.lane, u.id FROM (SELECT CAST(substr(?2, key * 32 + 17, 16) AS INTEGER) AS lane, value AS pos, substr(?2, key * 32 + 1, 16) AS id FROM json_each(?1)) u)
