@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
+	"strconv"
 
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/internal/sqlcore"
@@ -43,6 +45,128 @@ func (c *conn) Release() error {
 
 func (c *conn) Discard() {
 	_ = c.c.Raw(func(any) error { return driver.ErrBadConn })
+}
+
+// Query asks the driver itself: of what a row costs, database/sql is a third.
+func (c *conn) Query(ctx context.Context, text string, args []any, scan func(sqlcore.Row) error) error {
+	err := c.c.Raw(func(dc any) error {
+		q, ok := dc.(driver.QueryerContext)
+		if !ok {
+			return driver.ErrSkip
+		}
+		named, err := namedValues(dc, args)
+		if err != nil {
+			return err
+		}
+		rows, err := q.QueryContext(ctx, text, named)
+		if err != nil {
+			return err
+		}
+		return errors.Join(each(ctx, rows, scan), rows.Close())
+	})
+	if errors.Is(err, driver.ErrSkip) {
+		return c.querier.Query(ctx, text, args, scan)
+	}
+	return err
+}
+
+// namedValues are arguments as the driver takes them; driver.ErrSkip if it
+// wants more of database/sql than that.
+func namedValues(dc any, args []any) ([]driver.NamedValue, error) {
+	named := make([]driver.NamedValue, len(args))
+	checker, _ := dc.(driver.NamedValueChecker)
+	for i, arg := range args {
+		nv := driver.NamedValue{Ordinal: i + 1, Value: arg}
+		err := driver.ErrSkip
+		if checker != nil {
+			err = checker.CheckNamedValue(&nv)
+		}
+		if errors.Is(err, driver.ErrSkip) {
+			nv.Value, err = driver.DefaultParameterConverter.ConvertValue(arg)
+		}
+		if err != nil {
+			return nil, driver.ErrSkip
+		}
+		named[i] = nv
+	}
+	return named, nil
+}
+
+func each(ctx context.Context, rows driver.Rows, scan func(sqlcore.Row) error) error {
+	row := make(values, len(rows.Columns()))
+	for {
+		switch err := rows.Next(row); {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := scan(row); err != nil {
+			return err
+		}
+	}
+}
+
+// values are the columns of a row, in the driver's memory.
+type values []driver.Value
+
+func (v values) Scan(dst ...any) error {
+	if len(dst) != len(v) {
+		return fmt.Errorf("%d columns came back, want %d", len(v), len(dst))
+	}
+	for i, d := range dst {
+		if err := scan(d, v[i]); err != nil {
+			return fmt.Errorf("column %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func scan(dst any, v driver.Value) (err error) {
+	var n int64
+	switch d := dst.(type) {
+	case interface{ Scan(src any) error }:
+		return d.Scan(v)
+	case *int64:
+		*d, err = number(v)
+	case *int:
+		n, err = number(v)
+		*d = int(n)
+	case *outbox.Lane:
+		n, err = number(v)
+		*d = outbox.Lane(n)
+	case *string:
+		*d, err = text(v)
+	case *any:
+		*d = nil // of a function that returns nothing
+	default:
+		err = fmt.Errorf("cannot scan into %T", dst)
+	}
+	return err
+}
+
+func number(v driver.Value) (int64, error) {
+	if n, ok := v.(int64); ok {
+		return n, nil
+	}
+	s, err := text(v)
+	if err != nil {
+		return 0, fmt.Errorf("%T is not a number", v)
+	}
+	return strconv.ParseInt(s, 10, 64)
+}
+
+func text(v driver.Value) (string, error) {
+	switch v := v.(type) {
+	case string:
+		return v, nil
+	case []byte:
+		return string(v), nil
+	}
+	return "", fmt.Errorf("%T is not text", v)
 }
 
 // statements is what connections and transactions have in common.
