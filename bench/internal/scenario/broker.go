@@ -142,7 +142,7 @@ func (r *Runner) acks(ctx context.Context, m contest.Maker, w wake, rate float64
 		}
 		defer func() { err = errors.Join(err, end()) }()
 		job := produce{
-			workers: ackProducers, perTx: 1, rate: rate,
+			workers: ackProducers, perTx: 1, rate: rate, begins: func() { watch.from.Store(watch.now()) },
 			write: func(ctx context.Context, _ int, msgs []contest.Message) error { return c.Write(ctx, msgs) },
 			committed: func(numbers []int) {
 				for _, i := range numbers {

@@ -48,7 +48,7 @@ var All = []Scenario{
 	}, {
 		Name: "ack", Title: "From commit to acknowledgement", Chart: "p99",
 		Text: "16 producers commit keyed messages at a part of the rate that producers, relay and an embedded NATS JetStream reach together; " +
-			"measured is the time from the end of the commit to the acknowledgement by NATS.",
+			"measured is the time from the end of the commit to the acknowledgement by NATS, once the relay has its lanes.",
 		run: runAck,
 	}, {
 		Name: "nats", Title: "A real broker",

@@ -27,6 +27,7 @@ type produce struct {
 	rate           float64
 	write          func(ctx context.Context, worker int, msgs []contest.Message) error
 	committed      func(numbers []int) // nil: nobody asks
+	begins         func()              // the measured part; nil: nobody asks
 }
 
 // run produces for a time, after a tenth of it to open the connections. It returns
@@ -35,6 +36,9 @@ func (p produce) run(ctx context.Context, s *contest.Stream, span time.Duration)
 	warm, _, _, err := p.during(ctx, s, span/10)
 	if err != nil {
 		return 0, nil, err
+	}
+	if p.begins != nil {
+		p.begins()
 	}
 	commits, took, lasted, err := p.during(ctx, s, span)
 	return warm + commits, sample{
@@ -291,6 +295,7 @@ func (r *Runner) business(name string, m contest.Maker, perTx int, queued bool) 
 // stopwatch knows when each message was committed and acknowledged.
 type stopwatch struct {
 	began            time.Time
+	from             atomic.Int64   // what was committed before does not count
 	committed, acked []atomic.Int64 // ns since began; 0: not yet
 }
 
@@ -304,7 +309,7 @@ func (w *stopwatch) now() int64 { return max(int64(time.Since(w.began)), 1) }
 // there before the answer to the commit is: 0.
 func (w *stopwatch) times() (ms []float64) {
 	for i := range w.committed {
-		if c, a := w.committed[i].Load(), w.acked[i].Load(); c > 0 && a > 0 {
+		if c, a := w.committed[i].Load(), w.acked[i].Load(); c > w.from.Load() && a > 0 {
 			ms = append(ms, max(0, float64(a-c)/1e6))
 		}
 	}
