@@ -161,8 +161,9 @@ type LaneRead struct {
 	// Seen names keys of which the caller knows every undelivered row up to a
 	// position, by rising hash, each hash once: LaneRow.KeyPrev leaves those rows
 	// out. It spares the store the entries of what was delivered, which stay as
-	// long as an old snapshot is open. A store may disregard it; it keeps no
-	// reference.
+	// long as an old snapshot is open. Nothing is said of the same key in another
+	// lane; reads of one lane in a call name the same. A store may disregard it;
+	// it keeps no reference.
 	Seen []SeenKey
 }
 
@@ -194,7 +195,7 @@ type LaneRow struct {
 	// statement; 0 = none. A reader that does not hold that row reads the key
 	// through Keys before it sends: it committed late.
 	KeyPrev int64
-	Claimed bool  // under a live claim
+	Claimed bool  // under a live claim, or it left while its body was read, which is missing
 	Err     error // the row cannot be decoded
 	// Hint tells the store where it found the row, if it comes back in the
 	// Settlement. It may be out of date. 0 = none.

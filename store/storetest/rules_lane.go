@@ -331,6 +331,29 @@ var laneReadRules = []rule{
 			}
 		}
 	}},
+	{"P3_what_one_read_has_seen_is_not_seen_by_another", needManyWriter, func(e *env) {
+		// One key may lie in two routes, and so in two lanes of one call.
+		key := e.keysOfOneLane(1)[0]
+		lane := e.laneOf(key)
+		first := e.row(e.put(key))
+		last := e.put(key)
+		for other := lane - 1; other <= lane+1; other++ {
+			if other == lane || !slices.Contains(e.orderedLanes(), other) {
+				continue
+			}
+			reads := []outbox.LaneRead{{Lane: lane, After: first.Pos}, {Lane: other, After: first.Pos, Seen: []outbox.SeenKey{{Hash: first.KeyHash, Pos: math.MaxInt64}}}}
+			slices.SortFunc(reads, func(a, b outbox.LaneRead) int { return cmp.Compare(a.Lane, b.Lane) })
+			rows := e.hot(reads...)
+			e.equal("rows", laneIDs(rows), []outbox.ID{last.ID})
+			e.equal("KeyPrev of a key that another lane's read has seen", rows[0].KeyPrev, first.Pos)
+			for i := range reads {
+				if reads[i].Lane == lane {
+					reads[i].Seen = []outbox.SeenKey{{Hash: first.KeyHash, Pos: first.Pos - 1}}
+				}
+			}
+			e.equal("KeyPrev of a key that both have seen", e.hot(reads...)[0].KeyPrev, first.Pos)
+		}
+	}},
 	{"P3_late_commit_is_named_by_key_prev", needManyWriter, func(e *env) {
 		// T1 (key K) draws its position and stays open; T3 (another key) draws
 		// the next one, commits and is read; T1 commits; T2 (K, after T1) commits.

@@ -159,8 +159,8 @@ type texts struct {
 
 	// Lane rows.
 	Fence string // u(lane, epoch), owner
-	// Where commits come out of order also f(hash, pos), the keys seen. The last
-	// column is the size of a body that is NULL because it is too large.
+	// Where commits come out of order also f(code, lane, pos), the keys seen. The
+	// last column is the size of a body that is NULL because it is too large.
 	ReadRanges  limited // u(lane, after, upto)
 	ReadKeys    limited // u(lane, after, upto, key_hash, key)
 	SweepRanges limited // u(lane, after, upto)

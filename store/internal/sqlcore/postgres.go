@@ -55,7 +55,7 @@ var postgresDialect = Dialect{
   $20::text[], $21::text[], $22::text[], $23::text[]) WITH ORDINALITY AS u({msg}, ord)`,
 		"{state}", "attempts, last_error, first_failed_at, retry_at, claim_token, claim_until",
 		"{o.state}", "o.attempts, o.last_error, o.first_failed_at, o.retry_at, o.claim_token, o.claim_until",
-		"{probe}", probe("$4", "$5"), "{probe of keys}", probe("$6", "$7"),
+		"{probe}", probe("$4", "$5", "$6"), "{probe of keys}", probe("$6", "$7", "$8"),
 		"{claimed}", "CASE WHEN o.claim_until IS NULL THEN 0 WHEN o.claim_until > {now} THEN 1 ELSE 0 END",
 	},
 	texts: texts{
@@ -478,11 +478,13 @@ func (a *arrays) Args() []any {
 }
 
 // probe looks for the row's key below the cursor, and above the position up to
-// which it was seen: the keys seen are two arrays, sorted by hash.
-func probe(hashes, positions string) string {
+// which it was seen: the keys seen are arrays, sorted by code, which is the hash
+// XOR the lane. A key may lie in a lane of every route.
+func probe(codes, lanes, positions string) string {
+	at := `[width_bucket(o.key_hash # u.lane, ` + codes + `::bigint[])]`
 	return `(SELECT p.pos FROM {outbox} p WHERE p.lane = o.lane AND p.key_hash = o.key_hash AND p.ordering_key = o.ordering_key
       AND p.pos + 0 <= u.after
-      AND p.pos + 0 > CASE WHEN (` + hashes + `::bigint[])[width_bucket(o.key_hash, ` + hashes + `::bigint[])] = o.key_hash
-                           THEN (` + positions + `::bigint[])[width_bucket(o.key_hash, ` + hashes + `::bigint[])] ELSE 0 END
+      AND p.pos + 0 > CASE WHEN (` + codes + `::bigint[])` + at + ` = o.key_hash # u.lane AND (` + lanes + `::integer[])` + at + ` = u.lane
+                           THEN (` + positions + `::bigint[])` + at + ` ELSE 0 END
     ORDER BY p.pos + 0 DESC LIMIT 1)`
 }

@@ -66,7 +66,7 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 	if !h.s.d.inOrder {
 		args = append(args, h.s.seen(reads)...)
 	}
-	sorted := byRead{rows: dst}
+	var sorted byRead
 	err = h.read(ctx, "read lanes", func(q Querier) error {
 		n = 0
 		sorted.at = sorted.at[:0]
@@ -112,7 +112,7 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 	if err != nil {
 		return 0, err
 	}
-	n = sorted.present(dst[:n])
+	sorted.rows = dst[:n]
 	// The statements return this order, but no engine promises it.
 	if !sort.IsSorted(sorted) {
 		sort.Stable(sorted)
@@ -133,7 +133,8 @@ const largeBody = 2 << 20
 type withheld struct{ at, size int }
 
 // bodies reads the bodies that were withheld. A row that leaves the hot range
-// meanwhile loses its position.
+// meanwhile comes back claimed, without one: were it left out, the read would be
+// short, as if there were no more rows.
 func (h handle) bodies(ctx context.Context, q Querier, dst []outbox.LaneRow, large []withheld) error {
 	for _, w := range large {
 		row := &dst[w.at]
@@ -146,7 +147,7 @@ func (h handle) bodies(ctx context.Context, q Querier, dst []outbox.LaneRow, lar
 				return err
 			}
 			if len(body) == had || len(body) > w.size {
-				*row, body = outbox.LaneRow{}, nil
+				row.Claimed, body = true, nil
 				break
 			}
 		}
@@ -170,24 +171,31 @@ func (c *partColumn) Scan(src any) error {
 	return nil
 }
 
-// seen are the keys that the reads name as seen, by hash. Of two that have one
-// hash, in two lanes, the lower position holds for both.
+// seen are the keys that the reads name as seen, by code; see probe. Of two that
+// have one code only one is named.
 func (s *Store) seen(reads []outbox.LaneRead) []any {
+	type key struct{ code, lane, pos int64 }
 	n := 0
 	for i := range reads {
 		n += len(reads[i].Seen)
 	}
-	all := make([]outbox.SeenKey, 0, n)
+	all := make([]key, 0, n)
 	for i := range reads {
-		all = append(all, reads[i].Seen...)
+		lane := int64(reads[i].Lane)
+		for _, k := range reads[i].Seen {
+			all = append(all, key{k.Hash ^ lane, lane, k.Pos})
+		}
 	}
-	slices.SortFunc(all, func(a, b outbox.SeenKey) int { return cmp.Or(cmp.Compare(a.Hash, b.Hash), cmp.Compare(a.Pos, b.Pos)) })
-	all = slices.CompactFunc(all, func(a, b outbox.SeenKey) bool { return a.Hash == b.Hash })
-	w := s.Rows(2)
+	slices.SortFunc(all, func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.code, b.code), cmp.Compare(a.lane, b.lane), cmp.Compare(a.pos, b.pos))
+	})
+	all = slices.CompactFunc(all, func(a, b key) bool { return a.code == b.code })
+	w := s.Rows(3)
 	w.Grow(len(all))
 	for _, k := range all {
-		w.Int(k.Hash)
-		w.Int(k.Pos)
+		w.Int(k.code)
+		w.Int(k.lane)
+		w.Int(k.pos)
 	}
 	return w.Args()
 }
@@ -224,22 +232,6 @@ func (s *Store) checkLanes(ctx context.Context, reads []outbox.LaneRead) error {
 type byRead struct {
 	at   []int
 	rows []outbox.LaneRow
-}
-
-// present leaves out rows without a position, and returns how many are left.
-func (b *byRead) present(rows []outbox.LaneRow) (n int) {
-	for i := range rows {
-		if rows[i].Pos == 0 {
-			continue
-		}
-		if n < i {
-			rows[n], b.at[n] = rows[i], b.at[i]
-		}
-		n++
-	}
-	clear(rows[n:])
-	b.rows, b.at = rows[:n], b.at[:n]
-	return n
 }
 
 func (b byRead) Len() int { return len(b.rows) }

@@ -2,8 +2,8 @@ SELECT u.ord, o.pos, o.lane, o.id, o.key_hash, o.ordering_key, o.transport, o.me
   CASE WHEN o.key_hash IS NULL OR u.after = 0 THEN NULL ELSE
    (SELECT p.pos FROM "postrider_outbox" p WHERE p.lane = o.lane AND p.key_hash = o.key_hash AND p.ordering_key = o.ordering_key
       AND p.pos + 0 <= u.after
-      AND p.pos + 0 > CASE WHEN ($6::bigint[])[width_bucket(o.key_hash, $6::bigint[])] = o.key_hash
-                           THEN ($7::bigint[])[width_bucket(o.key_hash, $6::bigint[])] ELSE 0 END
+      AND p.pos + 0 > CASE WHEN ($6::bigint[])[width_bucket(o.key_hash # u.lane, $6::bigint[])] = o.key_hash # u.lane AND ($7::integer[])[width_bucket(o.key_hash # u.lane, $6::bigint[])] = u.lane
+                           THEN ($8::bigint[])[width_bucket(o.key_hash # u.lane, $6::bigint[])] ELSE 0 END
     ORDER BY p.pos + 0 DESC LIMIT 1) END, o.hint, CASE WHEN octet_length(o.body) > 2097152 THEN octet_length(o.body) END
   FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[]) WITH ORDINALITY AS u(lane, after, upto, key_hash, ordering_key, ord)
  CROSS JOIN LATERAL (
