@@ -522,3 +522,60 @@ func TestEverySettleRefusedIsAnOutage(t *testing.T) {
 		})
 	}
 }
+
+// slowLine takes a while for every byte of a body.
+type slowLine struct{ *storetest.Mem }
+
+const slowRate = 100 << 10 // bytes a second
+
+func (s slowLine) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneRow) (int, error) {
+	n, err := s.Mem.ReadLanes(ctx, reads, dst)
+	bytes := 0
+	for i := range dst[:n] {
+		bytes += len(dst[i].Record.Message.Body)
+	}
+	select {
+	case <-time.After(time.Duration(bytes) * time.Second / slowRate):
+		return n, err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// After small messages a read asks for many rows. If those are large, and the
+// line is slow, it gets no answer in time; the same read again would not either.
+func TestReadTooLargeForTheLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := slowLine{storetest.NewMem(nil)}
+		_, stop := engineOver(t, store, &answer{outcome: always(transport.Accepted)}, nil)
+		pending := func(within time.Duration) (n int64) {
+			for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(time.Second) {
+				if n, _ = store.PendingCount(t.Context(), time.Now().Add(time.Hour)); n == 0 {
+					break
+				}
+			}
+			return n
+		}
+		fill(t, store.Mem, 500, 0)
+		if n := pending(time.Minute); n > 0 {
+			t.Fatalf("%d small rows left", n)
+		}
+		tx := store.Begin()
+		recs := make([]outbox.Record, 8*40)
+		for i := range recs {
+			recs[i] = outbox.Record{ID: outbox.NewID(), Transport: "default", Type: "t.v1", CreatedAt: time.Now(),
+				Message: outbox.Message{Destination: "d", Body: make([]byte, 20<<10), Event: outbox.Event{Source: "/t"}}}
+		}
+		if err := store.Enlist(t.Context(), tx, recs...); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if n := pending(10 * time.Minute); n > 0 {
+			t.Errorf("%d large rows of %d left after ten minutes of a line that carries them in one", n, len(recs))
+		}
+		stop()
+	})
+}

@@ -259,6 +259,16 @@ func (c *core) budget(rt *route) int {
 	return max(min(readRows, c.opt.BufferRows-rt.rows, (c.opt.BufferBytes-rt.bytes)/rt.size), 1)
 }
 
+// tooLarge has the routes of reads that got no answer in time ask for half as
+// much: the same again would take as long again.
+func (c *core) tooLarge(reads []outbox.LaneRead) {
+	for _, rt := range c.routes {
+		if slices.ContainsFunc(reads, func(rd outbox.LaneRead) bool { l := c.lanes[rd.Lane]; return l != nil && l.route == rt }) {
+			rt.size = min(2*max(rt.size, c.opt.BufferBytes/readRows), c.opt.BufferBytes)
+		}
+	}
+}
+
 // readLimit is the rows per range of a read of n ranges that fits the route's
 // buffer.
 func (c *core) readLimit(rt *route, n int) int {

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -135,13 +136,20 @@ func (l *loop) readCall(e *engine, reads []outbox.LaneRead, limit int, take func
 	l.rows = slices.Grow(l.rows[:0], limit*len(reads))
 	dst := l.rows[:limit*len(reads)]
 	var n int
+	late := false
 	return e.reading(func(ctx context.Context, ls outbox.LaneStore) (err error) {
 		n, err = ls.ReadLanes(ctx, reads, dst)
+		late = errors.Is(ctx.Err(), context.DeadlineExceeded)
 		return err
 	}, func() {
 		take(split(reads, dst[:n], limit))
 		clear(dst[:n]) // else an idle relay keeps the bodies of its last read
-	}, failed)
+	}, func() {
+		if late {
+			e.core.tooLarge(reads)
+		}
+		failed()
+	})
 }
 
 // reading makes a call that returns rows. take is called under the lock and
