@@ -74,6 +74,7 @@ type lane struct {
 	changes  int             // of its parked keys, made by commands and moves
 	loaded   bool            // its parked keys are known
 	draining bool            // to be given back once pending is 0
+	promotes bool            // rows of it may be on their way to new positions
 	lost     atomic.Bool     // not ours any more; senders ask without the lock
 }
 

@@ -82,6 +82,11 @@ func (s *seenKeys) holds(rd *outbox.LaneRead, h int64, name []byte) bool {
 	return ok && e.name == string(name)
 }
 
+func (s *seenKeys) knows(name string) bool {
+	h := outbox.KeyHash([]byte(name))
+	return s.now[h].name == name || s.old[h].name == name
+}
+
 // note takes a row that was kept, with all of its key below it.
 func (l *lane) note(r *row) {
 	if !l.lease.Dead {
@@ -96,10 +101,25 @@ func (l *lane) bury() {
 	l.seen.clear()
 }
 
+// promoted notes that rows of a key were given new positions, drawn without its
+// lock: while they were not committed, rows above them may have been read. So
+// nothing counts as seen from before the call until its answer, and then the key is
+// read afresh.
+func (c *core) promoted(l *lane, name string) {
+	if l.closed() || l.parked[name] || !l.seen.knows(name) {
+		return
+	}
+	k := l.keys[name]
+	if k == nil {
+		k = l.key(name)
+	}
+	c.cut(k, 0)
+}
+
 // seenOf lists, for a read of l, the keys that came often.
 func (c *core) seenOf(l *lane) []outbox.SeenKey {
 	s := &l.seen
-	if l.lease.Dead || len(s.hot) == 0 {
+	if l.lease.Dead || l.promotes || len(s.hot) == 0 {
 		return nil
 	}
 	c.seen[evSeen]++

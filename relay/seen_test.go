@@ -1,10 +1,17 @@
 package relay
 
 import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/storetest"
+	"github.com/postrider/postrider/transport"
 )
 
 func seenLane(often, most int) (*core, *lane) {
@@ -98,5 +105,96 @@ func TestSeenKeysAreFew(t *testing.T) {
 	}
 	if got := read(c, l).Seen; len(got) != 0 {
 		t.Errorf("keys that do not come any more are named as seen: %v", got)
+	}
+}
+
+// promoting is a store whose next promotion moves two rows of a key, between whose
+// positions a producer's row of it is committed and read.
+type promoting struct {
+	*storetest.Mem
+	mu     sync.Mutex
+	next   []outbox.Record // moved, the producer's, moved
+	answer time.Duration   // from the commit to the answer
+}
+
+func (p *promoting) SweepLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneSpot) (int, error) {
+	time.Sleep(time.Second) // no sweep finds the rows first
+	return p.Mem.SweepLanes(ctx, reads, dst)
+}
+
+func (p *promoting) PromoteLanes(ctx context.Context, _ []outbox.LaneLease, dst []outbox.LaneRow) (int, time.Time, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next == nil {
+		return 0, time.Time{}, nil
+	}
+	move, own := p.Begin(), p.Begin()
+	for i, tx := range []*storetest.MemTx{move, own, move} {
+		if err := p.Enlist(ctx, tx, p.next[i]); err != nil {
+			return 0, time.Time{}, err
+		}
+	}
+	if err := own.Commit(); err != nil {
+		return 0, time.Time{}, err
+	}
+	time.Sleep(time.Second)
+	if err := move.Commit(); err != nil {
+		return 0, time.Time{}, err
+	}
+	time.Sleep(p.answer)
+	lane := outbox.LaneOf(outbox.Route{First: 1, Ordered: 16, Unordered: 8}, outbox.ID{}, p.next[0].Message.Key)
+	dst[0], dst[1] = outbox.LaneRow{Lane: lane, Record: p.next[0]}, outbox.LaneRow{Lane: lane, Record: p.next[2]}
+	p.next = nil
+	return 2, time.Time{}, nil
+}
+
+// A promotion draws positions without the lock of a key: what was read of the key
+// above them says nothing of them.
+func TestPromotedRowsAreNotSeen(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []time.Duration{0, 2 * time.Second} {
+		t.Run(fmt.Sprint("answer after ", answer), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var sent []string
+				tr := &answerer{func(d *transport.Delivery) {
+					mu.Lock()
+					defer mu.Unlock()
+					sent = append(sent, string(d.Record.Message.Body))
+				}}
+				store := &promoting{Mem: storetest.NewMem(nil), answer: answer}
+				_, stop := engineOver(t, store, tr, nil)
+				fill(t, store.Mem, 2*seenOften, 1) // of the key k0
+				time.Sleep(5 * time.Second)
+				var k []outbox.Record
+				for _, body := range []string{"first", "between", "last"} {
+					k = append(k, outbox.Record{ID: outbox.NewID(), Transport: "default", Type: "t.v1", CreatedAt: time.Now(),
+						Message: outbox.Message{Destination: "d", Key: []byte("k0"), Body: []byte(body), Event: outbox.Event{Source: "/t"}}})
+				}
+				store.mu.Lock()
+				store.next = k
+				store.mu.Unlock()
+				time.Sleep(5 * time.Minute)
+				stop()
+				mu.Lock()
+				defer mu.Unlock()
+				if got := sent[min(2*seenOften, len(sent)):]; !slices.Equal(got, []string{"between", "first", "last"}) {
+					t.Errorf("P3: sent %q; the promoted rows in the order of their positions, want between, first, last", got)
+				}
+			})
+		})
+	}
+}
+
+// answerer accepts all it is given, one after the other.
+type answerer struct{ sent func(*transport.Delivery) }
+
+func (a *answerer) Send(_ context.Context, ds []*transport.Delivery) {
+	for _, d := range ds {
+		if d.Begin() == nil {
+			a.sent(d)
+			d.Report(transport.Accepted, nil)
+		}
 	}
 }

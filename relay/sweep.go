@@ -283,6 +283,11 @@ func (s *sweeper) promoteCall(now time.Time) *call {
 		most = min(most, max(e.opt.BufferBytes/rt.size, 1)) // they come back, and are not kept
 	}
 	dst := make([]outbox.LaneRow, most)
+	lanes := map[outbox.Lane]*lane{}
+	for _, ls := range leases {
+		l := e.core.lanes[ls.Lane]
+		l.promotes, lanes[ls.Lane] = true, l
+	}
 	var n int
 	var due time.Time
 	return &call{
@@ -302,6 +307,14 @@ func (s *sweeper) promoteCall(now time.Time) *call {
 			}
 			if n > 0 {
 				e.all = true
+			}
+			for _, l := range lanes {
+				l.promotes = false
+			}
+			for i := range dst[:n] {
+				if l, key := lanes[dst[i].Lane], dst[i].Record.Message.Key; l != nil && key != nil {
+					e.core.promoted(l, string(key))
+				}
 			}
 			e.mu.Unlock()
 			for i := range dst[:n] {
