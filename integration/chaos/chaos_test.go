@@ -312,16 +312,16 @@ func lineFault(what string) func(*chaos, fault) bool {
 				p.slow(f.lasts / 20)
 			}
 		}
-		if what == "half-open" {
-			// A process may be stopped, or connections gone, at this moment.
-			for end := time.Now().Add(8 * time.Second); felt() == before && time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
+		// A process may be stopped, or its connections gone or dead, at this moment:
+		// the fault lasts until it is felt.
+		time.Sleep(f.lasts)
+		for end := time.Now().Add(8 * time.Second); felt() == before && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			if what == "half-open" {
 				for _, p := range hit {
 					p.halfOpen()
 				}
 			}
-			return felt() > before
 		}
-		time.Sleep(f.lasts)
 		for _, p := range hit {
 			p.heal()
 		}
