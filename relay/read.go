@@ -23,6 +23,8 @@ type reader struct {
 	poll  time.Duration // between reads of every lane
 	at    time.Time     // when every lane is to be read again
 	short bool          // the last read got rows, but not all it asked for
+	floor int64         // every lane has been read as far as this
+	above int64         // rows above floor read since
 }
 
 func (r *reader) next() (*call, wait) {
@@ -63,15 +65,15 @@ func (r *reader) lanesCall(lanes []*lane, limit int, all bool) *call {
 	return r.readCall(e, reads, limit, func(parts [][]outbox.LaneRow) {
 		now := e.now()
 		got, fresh, full := false, false, false // fresh: from lanes without a backlog
-		high, above := int64(0), int64(0)       // above: rows beyond all that was read before
+		high := int64(0)
 		for i, l := range lanes {
 			if l.closed() || l.cursor != reads[i].After {
 				parts[i] = nil // given up, or started over, since the read began
 			}
 		}
 		byPosition(parts, func(i int, lr *outbox.LaneRow) {
-			if lr.Pos > e.trail.high {
-				above++
+			if lr.Pos > r.floor {
+				r.above++
 			}
 			e.core.admit(lanes[i], &reads[i], lr, now)
 		})
@@ -91,10 +93,13 @@ func (r *reader) lanesCall(lanes []*lane, limit int, all bool) *call {
 			full = full || l.more
 			high = max(high, l.cursor)
 		}
-		if all && !full && high-e.trail.high > above {
-			e.sweep.hurry()
-		}
 		e.trail.add(time.Now(), high)
+		if all && !full {
+			if e.trail.high-r.floor > r.above {
+				e.sweep.hurry()
+			}
+			r.floor, r.above = e.trail.high, 0
+		}
 		e.deep = full
 		r.short = got && !full
 		switch {
