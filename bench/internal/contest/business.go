@@ -72,8 +72,8 @@ func (b PGXBusiness) Transact(ctx context.Context, worker int, msgs []Message) e
 
 // SQLBusiness runs over database/sql.
 type SQLBusiness struct {
-	DB    *sql.DB
-	Store *sqlstore.Store
+	DB  *sql.DB
+	Out *outbox.Outbox[sqlstore.Tx]
 }
 
 // Prepare implements Business.
@@ -99,7 +99,7 @@ func (b SQLBusiness) Transact(ctx context.Context, worker int, msgs []Message) e
 		return err
 	}
 	if len(msgs) > 0 {
-		if err := b.Store.Enlist(ctx, tx, records(msgs)...); err != nil {
+		if _, err := b.Out.PublishAll(ctx, tx, publications(msgs)); err != nil {
 			return err
 		}
 	}
@@ -118,36 +118,26 @@ func BusinessOf(c Contestant, p *pgxpool.Pool, queued bool) (Business, error) {
 	}
 	switch store := pr.Store.(type) {
 	case *sqlstore.Store:
-		return SQLBusiness{pr.DB, store}, nil
+		out, err := newOutbox(store)
+		return SQLBusiness{pr.DB, out}, err
 	case *pgxstore.Store:
 		b := PGXBusiness{DB: pr.Pool}
+		var err error
 		if queued {
-			out, err := outbox.New(pgxstore.InBatch(store), nil)
-			if err == nil {
-				err = outbox.Register(out.Types(), "bench.message", 1, outbox.Bytes(""))
-			}
-			b.Queue = func(ctx context.Context, batch *pgx.Batch, msgs []Message) error {
-				_, err := out.PublishAll(ctx, batch, publications(msgs))
-				return err
-			}
-			return b, err
+			b.Queue, err = publisher(pgxstore.InBatch(store))
+		} else {
+			b.Enqueue, err = publisher(store)
 		}
-		b.Enqueue = func(ctx context.Context, tx pgx.Tx, msgs []Message) error {
-			return store.Enlist(ctx, tx, records(msgs)...)
-		}
-		return b, nil
+		return b, err
 	}
 	return nil, fmt.Errorf("%T cannot write in a business transaction", pr.Store)
 }
 
-// publications are the same messages as records, with ids to be drawn.
-func publications(msgs []Message) []outbox.Publication {
-	ps := make([]outbox.Publication, 0, len(msgs))
-	for _, m := range msgs {
-		rec := Record(m)
-		body := rec.Message.Body
-		rec.Message.Body = nil
-		ps = append(ps, outbox.Publication{Value: body, Transport: rec.Transport, Message: rec.Message})
-	}
-	return ps
+// publisher writes messages through e, as a business does.
+func publisher[Tx any](e outbox.Enlister[Tx]) (func(ctx context.Context, tx Tx, msgs []Message) error, error) {
+	out, err := newOutbox(e)
+	return func(ctx context.Context, tx Tx, msgs []Message) error {
+		_, err := out.PublishAll(ctx, tx, publications(msgs))
+		return err
+	}, err
 }

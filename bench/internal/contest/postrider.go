@@ -29,8 +29,8 @@ type Store interface {
 // Postrider is the product over one of its stores.
 type Postrider struct {
 	Store Store
-	// Enlist commits records in a transaction of the store's kind.
-	Enlist func(ctx context.Context, recs ...outbox.Record) error
+	// Publish commits messages in a transaction of the store's kind.
+	Publish func(ctx context.Context, ps []outbox.Publication) error
 	// Options of the relay. Nil: the defaults.
 	Options *relay.Options
 	// Relays is how many run at once. 0: one.
@@ -48,12 +48,23 @@ type Postrider struct {
 // Route is the route of all messages.
 const Route = "default"
 
-// Record is a message as Postrider takes it.
-func Record(m Message) outbox.Record {
-	return outbox.Record{
-		ID: outbox.NewID(), Transport: Route, Type: "bench.v1", CreatedAt: time.Now(),
-		Message: outbox.Message{Destination: "bench.events", Key: m.Key, Body: m.Body, Event: outbox.Event{Source: "/bench"}},
+// publications are messages as users of Postrider publish them: the outbox draws
+// their ids, and no store has to look whether such an id is pending already.
+func publications(msgs []Message) []outbox.Publication {
+	ps := make([]outbox.Publication, len(msgs))
+	for i, m := range msgs {
+		ps[i] = outbox.Publication{Value: m.Body, Message: outbox.Message{Destination: "bench.events", Key: m.Key}}
 	}
+	return ps
+}
+
+// newOutbox publishes the messages of a load through e.
+func newOutbox[Tx any](e outbox.Enlister[Tx]) (*outbox.Outbox[Tx], error) {
+	out, err := outbox.New(e, &outbox.Options{Transport: Route, Source: "/bench", MaxBytes: 2 * maxBody})
+	if err == nil {
+		err = outbox.Register(out.Types(), "bench", 1, outbox.Bytes("")) // bench.v1
+	}
+	return out, err
 }
 
 // Connections are the most that a contestant opens.
@@ -72,11 +83,34 @@ func SQLStore(ctx context.Context, p Place) (Contestant, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	store, err := sqlstore.New(db, sqlstore.PostgreSQL, &sqlstore.Options{MaxBytes: 2 * maxBody})
+	c, err := sqlPostrider(db, sqlstore.PostgreSQL)
 	if err != nil {
+		pool.Close()
 		return nil, errors.Join(err, db.Close())
 	}
-	return &Postrider{Store: store, Enlist: sqlEnlist(db, store), DB: db, Pool: pool, close: func() { pool.Close(); db.Close() }}, nil
+	c.Pool, c.close = pool, func() { pool.Close(); db.Close() }
+	return c, nil
+}
+
+// sqlPostrider is Postrider over store/sqlstore and a database that its caller
+// closes.
+func sqlPostrider(db *sql.DB, d *sqlstore.Dialect) (*Postrider, error) {
+	store, err := sqlstore.New(db, d, &sqlstore.Options{MaxBytes: 2 * maxBody})
+	if err != nil {
+		return nil, err
+	}
+	out, err := newOutbox(store)
+	return &Postrider{Store: store, DB: db, Publish: func(ctx context.Context, ps []outbox.Publication) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if _, err := out.PublishAll(ctx, tx, ps); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}}, err
 }
 
 // PGXStore is Postrider over store/pgxstore.
@@ -85,32 +119,26 @@ func PGXStore(ctx context.Context, p Place) (Contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := pgxstore.New(pool, &pgxstore.Options{MaxBytes: 2 * maxBody})
+	c, err := pgxPostrider(pool)
 	if err != nil {
 		pool.Close()
 		return nil, err
 	}
-	return &Postrider{Store: store, Enlist: pgxEnlist(pool, store), Pool: pool, close: pool.Close}, nil
+	return c, nil
 }
 
-func sqlEnlist(db *sql.DB, store *sqlstore.Store) func(context.Context, ...outbox.Record) error {
-	return func(ctx context.Context, recs ...outbox.Record) error {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback()
-		if err := store.Enlist(ctx, tx, recs...); err != nil {
-			return err
-		}
-		return tx.Commit()
+func pgxPostrider(pool *pgxpool.Pool) (*Postrider, error) {
+	store, err := pgxstore.New(pool, &pgxstore.Options{MaxBytes: 2 * maxBody})
+	if err != nil {
+		return nil, err
 	}
-}
-
-func pgxEnlist(pool *pgxpool.Pool, store *pgxstore.Store) func(context.Context, ...outbox.Record) error {
-	return func(ctx context.Context, recs ...outbox.Record) error {
-		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return store.Enlist(ctx, tx, recs...) })
-	}
+	out, err := newOutbox(store)
+	return &Postrider{Store: store, Pool: pool, close: pool.Close, Publish: func(ctx context.Context, ps []outbox.Publication) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			_, err := out.PublishAll(ctx, tx, ps)
+			return err
+		})
+	}}, err
 }
 
 // Prepare implements Contestant.
@@ -129,15 +157,7 @@ func (c *Postrider) Fill(ctx context.Context, l *Load, from, to int) error {
 
 // Write implements Writer.
 func (c *Postrider) Write(ctx context.Context, msgs []Message) error {
-	return c.Enlist(ctx, records(msgs)...)
-}
-
-func records(msgs []Message) []outbox.Record {
-	recs := make([]outbox.Record, 0, len(msgs))
-	for _, m := range msgs {
-		recs = append(recs, Record(m))
-	}
-	return recs
+	return c.Publish(ctx, publications(msgs))
 }
 
 // Table is where Copy writes rows.

@@ -20,11 +20,12 @@ func SQLite(_ context.Context, p Place) (Contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := sqlstore.New(db, sqlstore.SQLite, nil)
+	c, err := sqlPostrider(db, sqlstore.SQLite)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &Postrider{Store: store, Enlist: sqlEnlist(db, store), DB: db, close: func() { db.Close() }}, nil
+	c.close = func() { db.Close() }
+	return c, nil
 }
 
 func openSQLite(p Place, size int) (*sql.DB, error) {
