@@ -49,8 +49,8 @@ const (
 	claimPause  = time.Second            // until a row under somebody's claim is looked at again
 	readRows    = 1024                   // rows a read aims at
 	aheadMin    = 64                     // positions by which tried_to runs ahead at least
-	aheadMax    = 2000                   // and at most
-	aheadTime   = 150 * time.Millisecond // how long they are to last: longer than a slow settle
+	aheadMax    = 4000                   // and at most
+	aheadTime   = 400 * time.Millisecond // how long they are to last: a quarter of it is longer than a slow settle
 	rowOverhead = 512                    // bytes a row costs beside its message
 )
 
@@ -406,11 +406,12 @@ func (c *core) keep(l *lane, lr *outbox.LaneRow, k *key) *row {
 	rt := l.route
 	l.rows[lr.Pos] = r
 	l.held++
-	// At half of it already, so that the raise rides with a settle and no row
-	// waits for a commit of its own.
-	if r.Pos > l.want-l.ahead/2 {
+	// With a quarter of it left already, so that the raise rides with a settle and
+	// no row waits for a commit of its own.
+	if r.Pos > l.want-l.ahead/4 {
 		l.want = r.Pos + l.ahead
 	}
+	l.top = max(l.top, r.Pos)
 	rt.rows++
 	rt.bytes += r.size
 	rt.met = true
@@ -546,16 +547,14 @@ func (c *core) offer(it item) {
 }
 
 // triedTo takes the commit that raised tried_to of lane l. The further it runs
-// ahead, the fewer commits are urgent, and the more rows are suspects after a
-// crash: so it follows the pace.
+// ahead, the fewer raises there are, and urgent ones above all, and the more rows are
+// suspects after a crash: so it follows the pace, and a burst for a while only.
 func (c *core) triedTo(l *lane, pos int64, now time.Time) {
 	l.tried = max(l.tried, pos)
-	if now.Sub(l.raised) < aheadTime {
-		l.ahead = min(l.ahead*2, aheadMax)
-	} else {
-		l.ahead = max(l.ahead/2, aheadMin)
-	}
-	l.raised = now
+	took := max(now.Sub(l.raised), time.Millisecond)
+	pace := int64(float64(l.top-l.paced) * aheadTime.Seconds() / took.Seconds())
+	l.ahead = min(max(pace, aheadMin), 4*l.ahead, aheadMax)
+	l.raised, l.paced = now, l.top
 	items := l.untried
 	l.untried = nil
 	for _, it := range items {

@@ -62,6 +62,8 @@ type lane struct {
 	tried   int64 // rows up to here may be handed out
 	want    int64 // tried_to as it is to be
 	ahead   int64 // by how much the next raise runs ahead
+	top     int64 // the highest position held so far
+	paced   int64 // what it was at the last raise
 	raised  time.Time
 	suspect int64  // rows up to here are sent alone
 	untried []item // rows that wait for tried_to
