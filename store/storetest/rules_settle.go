@@ -89,7 +89,7 @@ var settleRules = []rule{
 		o.acquireAll()
 		good := o.outcome(e.row(r), outbox.SettleAccepted)
 		for name, set := range map[string]func(*outbox.Settlement){
-			"position": func(s *outbox.Settlement) { s.Pos++ }, "id": func(s *outbox.Settlement) { s.ID = outbox.NewID() },
+			"position": func(s *outbox.Settlement) { s.Pos++ }, "lower position": func(s *outbox.Settlement) { s.Pos-- }, "id": func(s *outbox.Settlement) { s.ID = outbox.NewID() },
 			"lane": func(s *outbox.Settlement) {
 				s.Lane = s.Lane%outbox.Lane(len(o.leases)) + 1
 				s.Epoch = o.leases[s.Lane].Epoch
@@ -102,6 +102,9 @@ var settleRules = []rule{
 				o.one(fmt.Sprintf("outcome %d under another %s", out, name), s, outbox.Gone)
 			}
 		}
+		a, b := good, o.outcome(e.row(e.put("k")), outbox.SettleAccepted)
+		a.ID, b.ID = b.ID, a.ID
+		e.equal("each under the id of the other", o.settle(a, b), []outbox.SettleResult{outbox.Gone, outbox.Gone})
 		e.same(r)
 		o.one("settled", good, outbox.Settled)
 	}},

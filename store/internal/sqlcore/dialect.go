@@ -166,8 +166,8 @@ type texts struct {
 	SweepRanges limited // u(lane, after, upto)
 	BodyPart    string  // lane, pos, id, first byte, bytes
 	// By hints, where the engine has them; else empty.
-	SettleAt       string // u(lane, pos, id, hint)
-	SettleMarkedAt string // u(lane, pos, id, hint), m(lane, epoch, pos), owner
+	SettleAt       string // u(lane, pos, id, hint), in the order of positions
+	SettleMarkedAt string // the same u, m(lane, epoch, pos), owner
 	Settle         string // u(lane, pos, id); returns ids
 	SettleSpan     string // a span; "" where rows are not kept by position
 	SettleKeys     string // u(lane, pos, id); returns ids, key hashes and keys

@@ -214,18 +214,13 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
 k AS (UPDATE {lane_marks} k SET tried_to = f.pos FROM f WHERE k.lane = f.lane AND k.tried_to < f.pos)
 DELETE FROM {outbox} o USING unnest($1::integer[], $2::bigint[], $3::uuid[]) AS u(lane, pos, id)
  WHERE o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id`,
-		// A row is found by its place in the table, without a walk through an
-		// index. One that an update has moved since is not, and is looked for by
-		// position.
-		SettleAt: `DELETE FROM {outbox} o USING unnest($1::integer[], $2::bigint[], $3::uuid[], $4::tid[]) AS u(lane, pos, id, hint)
- WHERE o.ctid = u.hint AND o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id`,
+		SettleAt: settleAt,
 		SettleMarkedAt: `WITH f AS MATERIALIZED (
   SELECT l.lane, m.pos FROM {lanes} l JOIN unnest($5::integer[], $6::bigint[], $7::bigint[]) AS m(lane, epoch, pos)
       ON l.lane = m.lane AND l.epoch = m.epoch
    WHERE l.owner = $8::uuid ORDER BY l.lane FOR SHARE OF l),
 k AS (UPDATE {lane_marks} k SET tried_to = f.pos FROM f WHERE k.lane = f.lane AND k.tried_to < f.pos)
-DELETE FROM {outbox} o USING unnest($1::integer[], $2::bigint[], $3::uuid[], $4::tid[]) AS u(lane, pos, id, hint)
- WHERE o.ctid = u.hint AND o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id`,
+` + settleAt,
 		FindHot: `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
   FROM unnest($1::integer[], $2::bigint[], $3::uuid[]) AS u(lane, pos, id)
   JOIN {outbox} o ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id ORDER BY o.lane, o.pos FOR UPDATE OF o`,
@@ -488,3 +483,14 @@ func probe(codes, lanes, positions string) string {
                            THEN (` + positions + `::bigint[])` + at + ` ELSE 0 END
     ORDER BY p.pos + 0 DESC LIMIT 1)`
 }
+
+// settleAt deletes rows by their places in the table, without a walk through an
+// index, in one scan of those places and in their order: a join with the settlements
+// costs half as much again. What lies there is compared with the settlement of its
+// position, which is found by halves: the arrays are in the order of positions. A row
+// that an update has moved since is not there, and is looked for by position.
+const settleAt = `DELETE FROM {outbox} o
+ WHERE o.ctid = ANY ($4::tid[])
+   AND o.pos = ($2::bigint[])[width_bucket(o.pos, $2::bigint[])]
+   AND o.lane = ($1::integer[])[width_bucket(o.pos, $2::bigint[])]
+   AND o.id = ($3::uuid[])[width_bucket(o.pos, $2::bigint[])] RETURNING o.id`

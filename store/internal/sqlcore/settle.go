@@ -100,18 +100,29 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 	return res, nil
 }
 
-// byPlace orders the settlements with one of these outcomes as their rows lie,
-// so that two calls that delete the same rows cannot block one another.
-func byPlace(list []outbox.Settlement, want func(outbox.SettleOutcome) bool) []int {
+// pick names the settlements with one of these outcomes.
+func pick(list []outbox.Settlement, want func(outbox.SettleOutcome) bool) []int {
 	var order []int
 	for i := range list {
 		if want(list[i].Outcome) {
 			order = append(order, i)
 		}
 	}
+	return order
+}
+
+// byPlace orders settlements by lane and position, in which rows are locked: two
+// calls that delete the same rows cannot block one another.
+func byPlace(list []outbox.Settlement, order []int) []int {
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(list[a].Lane, list[b].Lane), cmp.Compare(list[a].Pos, list[b].Pos))
 	})
+	return order
+}
+
+// byPosition orders settlements by position alone.
+func byPosition(list []outbox.Settlement, order []int) []int {
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(list[a].Pos, list[b].Pos) })
 	return order
 }
 
@@ -120,11 +131,14 @@ func byPlace(list []outbox.Settlement, want func(outbox.SettleOutcome) bool) []i
 // parameter m(lane, epoch, pos) and the owner. It returns the settlements whose
 // rows are not in the hot range.
 func (s *Store) accept(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, marks []any) (missing []int, err error) {
-	order := byPlace(r.Settlements, accepted)
+	order := pick(r.Settlements, accepted)
 	hints := s.q.SettleAt != "" && len(order) > 0 && !slices.ContainsFunc(order, func(i int) bool { return r.Settlements[i].Hint == 0 })
-	missing, err = s.erase(ctx, q, r, res, order, hints, marks)
-	if err == nil && hints && len(missing) > 0 {
-		missing, err = s.erase(ctx, q, r, res, missing, false, nil)
+	if !hints {
+		return s.erase(ctx, q, r, res, byPlace(r.Settlements, order), false, marks)
+	}
+	missing, err = s.erase(ctx, q, r, res, byPosition(r.Settlements, order), true, marks)
+	if err == nil && len(missing) > 0 {
+		missing, err = s.erase(ctx, q, r, res, byPlace(r.Settlements, missing), false, nil)
 	}
 	return missing, err
 }
@@ -185,8 +199,7 @@ var errRowsGone = errors.New("accepted rows are gone")
 // transaction is then to be rolled back. It walks spans of the table and returns
 // no ids, which in a transaction would cost much.
 func (s *Store) acceptAll(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult) error {
-	order := byPlace(r.Settlements, accepted)
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(r.Settlements[a].Pos, r.Settlements[b].Pos) })
+	order := byPosition(r.Settlements, pick(r.Settlements, accepted))
 	spans := split(r.Settlements, order)
 	if len(spans) > 1+len(order)/spanRows {
 		return errRowsGone
@@ -252,7 +265,7 @@ func (s *Store) named(list []outbox.Settlement, which []int, hints bool) []any {
 // acceptCounted does the same where rows are to be counted for dead letters: the
 // keyed ones come back in out.
 func (s *Store) acceptCounted(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, out *delivered) (missing []int, err error) {
-	for part := range slices.Chunk(byPlace(r.Settlements, accepted), chunkRows) {
+	for part := range slices.Chunk(byPlace(r.Settlements, pick(r.Settlements, accepted)), chunkRows) {
 		deleted := make(map[outbox.ID]found, len(part))
 		err := q.Query(ctx, s.q.SettleKeys, s.named(r.Settlements, part, false), func(row Row) error {
 			var id idColumn
@@ -423,7 +436,7 @@ func (s *Store) settle(ctx context.Context, q Querier, r *outbox.SettleRequest, 
 
 // settleOthers writes the outcomes that keep the row, or make it a dead letter.
 func (s *Store) settleOthers(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult, valid map[[2]int64]bool, configs map[outbox.Lane]int64) error {
-	order := byPlace(r.Settlements, func(o outbox.SettleOutcome) bool { return o != outbox.SettleAccepted })
+	order := byPlace(r.Settlements, pick(r.Settlements, func(o outbox.SettleOutcome) bool { return o != outbox.SettleAccepted }))
 	var open []int
 	for _, i := range order {
 		t := &r.Settlements[i]

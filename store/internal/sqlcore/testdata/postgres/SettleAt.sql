@@ -1,2 +1,5 @@
-DELETE FROM "postrider_outbox" o USING unnest($1::integer[], $2::bigint[], $3::uuid[], $4::tid[]) AS u(lane, pos, id, hint)
- WHERE o.ctid = u.hint AND o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id
+DELETE FROM "postrider_outbox" o
+ WHERE o.ctid = ANY ($4::tid[])
+   AND o.pos = ($2::bigint[])[width_bucket(o.pos, $2::bigint[])]
+   AND o.lane = ($1::integer[])[width_bucket(o.pos, $2::bigint[])]
+   AND o.id = ($3::uuid[])[width_bucket(o.pos, $2::bigint[])] RETURNING o.id
