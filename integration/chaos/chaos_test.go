@@ -24,6 +24,9 @@ const (
 	// A replaced relay may meet a database that does not answer: beyond the
 	// grace it cancels its sends and gives outcomes and leases 5 s each.
 	mostStop = grace + 12*time.Second
+	// A fault waits so long for its target, which other faults may keep from
+	// starting for seconds.
+	reach = time.Minute
 )
 
 // chaos is one run: relays, each behind lines of its own to a database and a
@@ -197,7 +200,7 @@ func (c *chaos) stopAll() {
 
 func (c *chaos) sigkill(f fault) bool {
 	s := c.relays[f.relay]
-	p := s.current(5 * time.Second)
+	p := s.current(reach)
 	if p == nil {
 		return false
 	}
@@ -208,7 +211,7 @@ func (c *chaos) sigkill(f fault) bool {
 }
 
 func (c *chaos) sigstop(f fault) bool {
-	p := c.relays[f.relay].current(5 * time.Second)
+	p := c.relays[f.relay].current(reach)
 	if p == nil || p.signal(syscall.SIGSTOP) != nil {
 		return false
 	}
@@ -221,7 +224,7 @@ func (c *chaos) sigstop(f fault) bool {
 // at the time.
 func (c *chaos) replace(f fault) bool {
 	s := c.relays[f.relay]
-	p := s.current(5 * time.Second)
+	p := s.current(reach)
 	if p == nil {
 		return false
 	}
@@ -257,7 +260,7 @@ func restartDatabase(mode string) func(*chaos, fault) bool {
 }
 
 func (c *chaos) terminate(fault) bool {
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(reach); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if c.scalar(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name LIKE 'postrider%'`) > 0 {
 			return true
 		}
@@ -315,7 +318,7 @@ func lineFault(what string) func(*chaos, fault) bool {
 		// A process may be stopped, or its connections gone or dead, at this moment:
 		// the fault lasts until it is felt.
 		time.Sleep(f.lasts)
-		for end := time.Now().Add(8 * time.Second); felt() == before && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(reach); felt() == before && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 			if what == "half-open" {
 				for _, p := range hit {
 					p.halfOpen()

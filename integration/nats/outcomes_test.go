@@ -226,35 +226,48 @@ func TestStreamAppearsDuringTheSend(t *testing.T) {
 	tr := f.transport(t, nil)
 	late := testenv.Name("late.")
 	ds := deliveries(late, 1)
-	begun := &countingLease{}
-	ds[0].Lease = begun
-	go func() {
-		time.Sleep(100 * time.Millisecond)
-		cfg, err := f.stream.Info(context.Background())
-		if err == nil {
-			cfg.Config.Subjects = append(cfg.Config.Subjects, late)
-			_, err = f.js.UpdateStream(context.Background(), cfg.Config)
+	asked := 0
+	ds[0].Lease = leaseFunc(func() bool {
+		if asked++; asked == 2 { // once per publish, and before it
+			cfg, err := f.stream.Info(t.Context())
+			if err == nil {
+				cfg.Config.Subjects = append(cfg.Config.Subjects, late)
+				_, err = f.js.UpdateStream(t.Context(), cfg.Config)
+			}
+			if err != nil {
+				t.Error(err)
+			}
 		}
-		if err != nil {
-			t.Error(err)
-		}
-	}()
+		return true
+	})
 	tr.Send(t.Context(), ds)
 	o, err := ds[0].Outcome()
 	wantOutcome(t, o, err, transport.Accepted)
-	if begun.n.Load() < 2 {
-		t.Errorf("the lease was asked %d times, want once per publish", begun.n.Load())
+	if asked != 2 {
+		t.Errorf("the lease was asked %d times, want once per publish", asked)
 	}
 }
+
+type leaseFunc func() bool
+
+func (f leaseFunc) Live() bool { return f() }
 
 // The context ends while the transport waits to try a subject again: what
 // nobody took has not gone out.
 func TestContextEndsBetweenTries(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ds := deliveries(testenv.Name("nowhere."), 5)
+	before := f.nc.Stats().InMsgs
+	go func() {
+		for f.nc.Stats().InMsgs < before+uint64(len(ds)) && ctx.Err() == nil { // answers "no responders"
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(20 * time.Millisecond) // the transport takes them, and waits for 250 ms
+		cancel()
+	}()
 	start := time.Now()
 	f.transport(t, nil).Send(ctx, ds)
 	if took := time.Since(start); took > 10*time.Second {
@@ -265,10 +278,6 @@ func TestContextEndsBetweenTries(t *testing.T) {
 		wantOutcome(t, o, err, transport.Unsent)
 	}
 }
-
-type countingLease struct{ counter }
-
-func (l *countingLease) Live() bool { l.n.Add(1); return true }
 
 func TestExpectedStream(t *testing.T) {
 	t.Parallel()
@@ -435,10 +444,10 @@ func TestEndedContextSendsNothing(t *testing.T) {
 
 // A subject on which somebody listens and answers nothing stands for a stream
 // that is silent.
-func silent(t *testing.T, f *fixture) string {
+func silent(t *testing.T, f *fixture, heard func()) string {
 	t.Helper()
 	subject := testenv.Name("silent.")
-	if _, err := f.nc.Subscribe(subject, func(*natsgo.Msg) {}); err != nil {
+	if _, err := f.nc.Subscribe(subject, func(*natsgo.Msg) { heard() }); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.nc.Flush(); err != nil {
@@ -450,28 +459,35 @@ func silent(t *testing.T, f *fixture) string {
 func TestNoAnswerIsUnknown(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	subject := silent(t, f)
 	t.Run("after AckWait", func(t *testing.T) {
+		t.Parallel()
+		subject := silent(t, f, func() {})
 		// A window of one: the slots of what was given up come back.
-		tr := f.transport(t, &natstransport.Options{AckWait: 50 * time.Millisecond, MaxInFlight: 1})
-		ds := append(deliveries(subject, 3), delivery(record(f.name+".a", "")))
+		tr := f.transport(t, &natstransport.Options{AckWait: 2 * time.Second, MaxInFlight: 1})
+		ds := append(deliveries(subject, 2), delivery(record(f.name+".a", "")))
 		tr.Send(t.Context(), ds)
-		for _, d := range ds[:3] {
+		for _, d := range ds[:2] {
 			o, err := d.Outcome()
-			wantOutcome(t, o, err, transport.Unknown, "50ms", subject)
+			wantOutcome(t, o, err, transport.Unknown, "2s", subject)
 		}
-		o, err := ds[3].Outcome()
+		o, err := ds[2].Outcome()
 		wantOutcome(t, o, err, transport.Accepted)
 	})
 	t.Run("when the context ends", func(t *testing.T) {
+		t.Parallel()
 		tr := f.transport(t, &natstransport.Options{AckWait: time.Minute, MaxInFlight: 2})
 		why := errors.New("shutting down")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(100*time.Millisecond, func() { cancel(why) })
+		heard := 0
+		subject := silent(t, f, func() {
+			if heard++; heard == 2 {
+				cancel(why)
+			}
+		})
 		ds := deliveries(subject, 3)
 		start := time.Now()
 		tr.Send(ctx, ds)
-		if took := time.Since(start); took > 10*time.Second {
+		if took := time.Since(start); took > 30*time.Second {
 			t.Errorf("Send returned %s after its context had ended", took)
 		}
 		for _, d := range ds[:2] {

@@ -380,7 +380,7 @@ func TestSessions(t *testing.T) {
 			t.Errorf("second Close: %v", err)
 		}
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		n := number(t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'postrider %'`)
 		if n == 0 {
 			break

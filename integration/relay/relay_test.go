@@ -350,7 +350,7 @@ func TestClocksTenMinutesApart(t *testing.T) {
 func TestSchedule(t *testing.T) {
 	t.Parallel()
 	onEngines(t, func(t *testing.T, g *rig) {
-		due := time.Now().Add(1500 * time.Millisecond)
+		due := time.Now().Add(5 * time.Second) // not before the first relay has read
 		r := g.record("k", "late")
 		r.Message.DeliverAt = due
 		tx, err := stores.Begin(t.Context(), g.writer)

@@ -42,6 +42,18 @@ func (c *counter) since(fn func()) []string {
 	return c.texts
 }
 
+// count returns how often that text was sent.
+func (c *counter) count(text string) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, sent := range c.texts {
+		if sent == text {
+			n++
+		}
+	}
+	return n
+}
+
 func (c *counter) add(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

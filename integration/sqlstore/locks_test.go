@@ -13,7 +13,7 @@ import (
 // waitForLock returns when somebody in the database waits for a lock.
 func waitForLock(tb testing.TB, db *sql.DB) {
 	tb.Helper()
-	end := time.Now().Add(10 * time.Second)
+	end := time.Now().Add(time.Minute)
 	for number(tb, db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
 		if time.Now().After(end) {
 			tb.Fatal("nobody waits for a lock")

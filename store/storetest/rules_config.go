@@ -124,11 +124,11 @@ var configRules = []rule{
 	{"P4_confirmed_when_the_owner_has_expired", needConfirm, func(e *env) {
 		lane := e.laneOf("k")
 		o := e.owner()
-		o.ttl = time.Second
+		o.ttl = 3 * time.Second // a slow machine needs it to park
 		o.acquireAll()
 		e.park("k")
 		e.confirmed("beside a live owner", false, lane)
-		e.fix.sleep(1500 * time.Millisecond)
+		e.fix.sleep(o.ttl + 100*time.Millisecond)
 		e.confirmed("beside an expired owner", true, lane)
 	}},
 	{"P4_replay_has_to_be_confirmed", needConfirm, func(e *env) {

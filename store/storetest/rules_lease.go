@@ -245,14 +245,14 @@ var leaseRules = []rule{
 	{"P2_expired_owner_is_taken_over_unclean", needLanes, func(e *env) {
 		a, b := e.owner(), e.owner()
 		r := e.put("k")
-		a.ttl = time.Second
+		a.ttl = 3 * time.Second // a slow machine needs it to write the mark
 		a.acquireAll()
 		row := e.row(r)
 		lane := row.Lane
 		before := a.leases[lane]
 		_, err := a.store.SettleLanes(e.ctx, outbox.SettleRequest{Owner: a.id, TriedTo: []outbox.LaneMark{{Lane: lane, Epoch: before.Epoch, Pos: row.Pos}}})
 		e.ok(err)
-		e.fix.sleep(1100 * time.Millisecond)
+		e.fix.sleep(a.ttl + 100*time.Millisecond)
 		b.acquireAll()
 		e.equal("live relays", b.share.Relays, 1)
 		for n, l := range b.leases {
