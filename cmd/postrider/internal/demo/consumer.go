@@ -27,7 +27,7 @@ type consumer struct {
 	broker *broker
 	cons   jetstream.Consumer
 
-	applied atomic.Int64 // for the progress line only
+	applied atomic.Int64
 	// copies are messages of the stream whose id had been applied: surely
 	// duplicates. Used to tell how much is undelivered, never in the verdict.
 	copies atomic.Int64

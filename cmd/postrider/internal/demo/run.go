@@ -161,6 +161,7 @@ func (d *demo) open(ctx context.Context) error {
 	if d.consumer, err = openConsumer(ctx, booksEngine, d.broker); err != nil {
 		return err
 	}
+	d.shop.arrived = d.consumer.applied.Load
 	d.onEnd(func(context.Context) error { d.consumer.close(); return nil })
 	return nil
 }
