@@ -12,8 +12,9 @@ import (
 // step is one planned call. Everything in it follows from the seed; which lease
 // and which position it uses is what was granted and read by then.
 type step struct {
-	at time.Duration // since the start of the history
-	do func(ctx context.Context, c *client)
+	at   time.Duration // since the start of the history
+	rest time.Duration // since the step before, however late that was
+	do   func(ctx context.Context, c *client)
 }
 
 // plan is the steps of each client.
@@ -41,7 +42,8 @@ func (p *planner) cancel() time.Duration {
 	if !p.chaos || p.rng.IntN(25) != 0 {
 		return -1
 	}
-	return time.Duration(p.rng.Int64N(int64(2 * time.Millisecond)))
+	// A quarter at once: an engine may answer anything within some microseconds.
+	return max(0, time.Duration(p.rng.Int64N(int64(2*time.Millisecond)))-500*time.Microsecond)
 }
 
 // hit is true n times of 100.
@@ -214,12 +216,15 @@ func (p *planner) leased(m mix) plan {
 	}
 	for range m.relays {
 		var steps []step
+		rest := time.Duration(0)
 		for b := p.rng.IntN(m.every); b < m.beats; b += 1 + p.rng.IntN(2*m.every-1) {
 			if room(lanes...) {
-				steps = append(steps, step{at: when(b), do: p.leaseStep()})
+				steps = append(steps, step{at: when(b), rest: rest, do: p.leaseStep()})
+				rest = 0
 			}
 			if m.pauses && p.hit(15) {
-				b += int(1150*time.Millisecond/m.beat) + p.rng.IntN(5)
+				rest = 1150 * time.Millisecond
+				b += int(rest/m.beat) + p.rng.IntN(5)
 			}
 		}
 		out = append(out, steps)
@@ -341,7 +346,7 @@ func (g *rig) run(p plan, kill time.Duration, seed uint64) error {
 			c := g.newClient(i)
 			defer c.disconnect()
 			for _, s := range steps {
-				time.Sleep(s.at - time.Since(start))
+				time.Sleep(max(s.at-time.Since(start), s.rest))
 				s.do(g.tb.Context(), c)
 			}
 		})
