@@ -53,7 +53,7 @@
 // own in Options.RelayDB.
 //
 // With &_pragma=mmap_size(268435456), a limit in bytes, SQLite reads the file
-// through mapped memory, which spares a relay about a seventh of its CPU time.
+// through mapped memory, which spares a relay about a tenth of its CPU time.
 // An I/O error there ends the process instead of the call, and so does a file
 // that something other than SQLite truncates: leave it out on network drives.
 //
