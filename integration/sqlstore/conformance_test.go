@@ -15,14 +15,14 @@ import (
 // schemas, else a database, so that no test sees another one's rows.
 func harness(t *testing.T, e engine) storetest.Harness[sqlstore.Tx] {
 	var shared string
-	if !e.single {
+	if !e.databases {
 		shared = e.dsn(t)
 	}
 	return storetest.Harness[sqlstore.Tx]{
 		SingleWriter: e.single,
 		New: func(tb testing.TB) storetest.Instance[sqlstore.Tx] {
 			dsn, opts := shared, &sqlstore.Options{}
-			if e.single {
+			if e.databases {
 				dsn = e.dsn(tb)
 			} else {
 				opts.Schema = testenv.Name("conf_")
@@ -42,7 +42,10 @@ func harness(t *testing.T, e engine) storetest.Harness[sqlstore.Tx] {
 					changed := int64(0)
 					for _, table := range []string{"outbox", "deferred", "dead"} {
 						text, arg := fmt.Sprintf(`UPDATE "postrider_%s" SET headers = x'09ff' WHERE id = ?1`, table), any(id[:])
-						if !e.single {
+						switch e.dialect {
+						case sqlstore.MySQL:
+							text = fmt.Sprintf("UPDATE postrider_%s SET headers = x'09ff' WHERE id = ?", table)
+						case sqlstore.PostgreSQL:
 							text, arg = fmt.Sprintf(`UPDATE "%s"."postrider_%s" SET headers = '\x09ff'::bytea WHERE id = $1::uuid`, opts.Schema, table), id.String()
 						}
 						res, err := db.ExecContext(ctx, text, arg)

@@ -25,6 +25,8 @@ type engine struct {
 	// timeZone changes a DSN so that its sessions live in that zone.
 	timeZone func(dsn, zone string) string
 	single   bool // one writer at a time
+	// schemas are not where tests part: each takes a database of its own.
+	databases bool
 }
 
 // engines are the databases of sqlstore, and PostgreSQL with pgxstore.
@@ -34,8 +36,21 @@ var engines = []engine{
 		timeZone: func(dsn, zone string) string { return withParam(dsn, "timezone", zone) },
 	},
 	{
-		name: "sqlite", dialect: sqlstore.SQLite, driver: "sqlite", dsn: testenv.SQLite, single: true,
+		name: "sqlite", dialect: sqlstore.SQLite, driver: "sqlite", dsn: testenv.SQLite, single: true, databases: true,
 		timeZone: func(dsn, _ string) string { return dsn },
+	},
+	{
+		name: "mysql", dialect: sqlstore.MySQL, driver: "mysql", dsn: testenv.MySQL, databases: true,
+		timeZone: func(dsn, zone string) string {
+			// A server may lack the names of zones; MariaDB's offsets end at 13 hours.
+			_, offset := time.Now().In(must(time.LoadLocation(zone))).Zone()
+			offset = min(offset, 13*3600)
+			sign := '+'
+			if offset < 0 {
+				sign, offset = '-', -offset
+			}
+			return dsn + "?time_zone=" + url.QueryEscape(fmt.Sprintf("'%c%02d:%02d'", sign, offset/3600, offset/60%60))
+		},
 	},
 	{
 		name: "pgxstore", dialect: sqlstore.PostgreSQL, driver: stores.Native, dsn: testenv.Postgres,
@@ -56,11 +71,11 @@ func withParam(dsn, name, value string) string {
 func onEngines(t *testing.T, fn func(t *testing.T, e engine)) { on(t, engines, fn) }
 
 // onSQL runs it on those of database/sql.
-func onSQL(t *testing.T, fn func(t *testing.T, e engine)) { on(t, engines[:2], fn) }
+func onSQL(t *testing.T, fn func(t *testing.T, e engine)) { on(t, engines[:3], fn) }
 
 // onServers runs it where several connections can write at once.
 func onServers(t *testing.T, fn func(t *testing.T, e engine)) {
-	on(t, []engine{engines[0], engines[2]}, fn)
+	on(t, []engine{engines[0], engines[2], engines[3]}, fn)
 }
 
 func on(t *testing.T, engines []engine, fn func(t *testing.T, e engine)) {

@@ -111,7 +111,7 @@ func dropPrivileges(cmd *exec.Cmd) error {
 }
 
 func unprivilegedUser() (*syscall.Credential, error) {
-	for _, name := range []string{"postgres", "nobody"} {
+	for _, name := range []string{"postgres", "mysql", "nobody"} {
 		u, err := user.Lookup(name)
 		if err != nil {
 			continue
@@ -122,5 +122,5 @@ func unprivilegedUser() (*syscall.Credential, error) {
 			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 		}
 	}
-	return nil, fmt.Errorf("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
+	return nil, fmt.Errorf("the server does not run as root, and there is no user postgres, mysql or nobody")
 }

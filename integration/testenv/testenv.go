@@ -44,7 +44,7 @@ type shared struct {
 	mu     sync.Mutex
 	server *Server
 	err    error
-	admin  *sql.DB // PostgreSQL only
+	admin  *sql.DB // of an engine that has databases
 }
 
 var postgres, nats shared
@@ -68,7 +68,7 @@ func Postgres(tb testing.TB) string {
 	if err != nil {
 		missing(tb, EnginePostgres, err)
 	}
-	admin, err := adminDB(s.URL)
+	admin, err := postgres.adminDB("pgx", s.URL)
 	if err != nil {
 		tb.Fatalf("open %s: %v", Redact(s.URL), err)
 	}
@@ -94,18 +94,18 @@ func Postgres(tb testing.TB) string {
 	return u.String()
 }
 
-func adminDB(server string) (*sql.DB, error) {
-	postgres.mu.Lock()
-	defer postgres.mu.Unlock()
-	if postgres.admin == nil {
-		db, err := sql.Open("pgx", server)
+func (s *shared) adminDB(driver, dsn string) (*sql.DB, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.admin == nil {
+		db, err := sql.Open(driver, dsn)
 		if err != nil {
 			return nil, err
 		}
 		db.SetMaxOpenConns(2)
-		postgres.admin = db
+		s.admin = db
 	}
-	return postgres.admin, nil
+	return s.admin, nil
 }
 
 // NATS returns the URL of a server with JetStream. The server is shared: a
@@ -217,7 +217,7 @@ func Run(m *testing.M) int {
 // Stop ends the servers that this process started. Later calls of the package
 // start them afresh.
 func Stop() {
-	for _, s := range [...]*shared{&postgres, &nats} {
+	for _, s := range [...]*shared{&postgres, &mysqlServer, &nats} {
 		s.mu.Lock()
 		if s.admin != nil {
 			s.admin.Close()

@@ -32,6 +32,7 @@ type Engine string
 const (
 	PostgreSQL Engine = "postgres"
 	SQLite     Engine = "sqlite"
+	MySQL      Engine = "mysql" // and MariaDB
 )
 
 // traits are what engines differ in as far as names go.
@@ -45,9 +46,10 @@ type traits struct {
 var engines = map[Engine]traits{
 	PostgreSQL: {maxName: 63, schemas: true, createStmt: "CREATE SCHEMA IF NOT EXISTS %s", open: `"`, close: `"`},
 	SQLite:     {maxName: 128, open: `"`, close: `"`},
+	MySQL:      {maxName: 64, schemas: true, createStmt: "CREATE DATABASE IF NOT EXISTS %s", open: "`", close: "`"},
 }
 
-//go:embed postgres/*.sql sqlite/*.sql
+//go:embed postgres/*.sql sqlite/*.sql mysql/*.sql
 var files embed.FS
 
 // tables are the names after the prefix.

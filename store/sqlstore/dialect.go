@@ -29,9 +29,13 @@ var (
 	// SQLite 3.41 and later, in WAL mode, with any driver for it. The server's
 	// clock is the host's, to the millisecond.
 	SQLite = &Dialect{sqlcore.SQLite, []string{"sqlite"}}
+
+	// MySQL 8.0.19 and later and MariaDB 10.6 and later, with any driver for
+	// them.
+	MySQL = &Dialect{sqlcore.MySQL, []string{"mysql"}}
 )
 
-var dialects = []*Dialect{PostgreSQL, SQLite}
+var dialects = []*Dialect{PostgreSQL, SQLite, MySQL}
 
 // checkDriver refuses a pool whose driver is plainly another engine's.
 func (d *Dialect) checkDriver(db *sql.DB) error {

@@ -49,6 +49,7 @@ type engine struct {
 
 var engines = []engine{
 	{testenv.EnginePostgres, testenv.EnvPostgres, testenv.StartPostgres},
+	{testenv.EngineMySQL, testenv.EnvMySQL, testenv.StartMySQL},
 	{testenv.EngineNATS, testenv.EnvNATS, testenv.StartNATS},
 }
 

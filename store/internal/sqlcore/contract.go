@@ -16,6 +16,12 @@ func (s *Store) ReadPending(ctx context.Context, req outbox.ReadRequest, dst []o
 	if req.Lane < 0 {
 		return 0, invalid("lane %d is negative: ordered lanes count from 1, Unordered is 0", req.Lane)
 	}
+	var lanes []any
+	if req.Lane == outbox.Unordered {
+		if lanes, err = s.laneRows(ctx, true); err != nil {
+			return 0, s.wrap("read pending", err)
+		}
+	}
 	var bad outbox.RowError
 	for after := req.After; n < len(dst); {
 		texts := &s.q.ReadUnordered
@@ -23,7 +29,7 @@ func (s *Store) ReadPending(ctx context.Context, req outbox.ReadRequest, dst []o
 			texts = &s.q.ReadLane
 		}
 		text, limit := texts.at(len(dst) - n)
-		args := []any{req.Now.UnixMicro()}
+		args := append(lanes[:len(lanes):len(lanes)], req.Now.UnixMicro())
 		if req.Lane != outbox.Unordered {
 			args = append(args, int64(req.Lane))
 		}
@@ -280,9 +286,14 @@ func (s *Store) count(ctx context.Context, q Querier, now time.Time, first, last
 // rows of each lane by position, which a row made long before it was enlisted
 // can escape.
 func (s *Store) OldestPending(ctx context.Context, now time.Time) (created time.Time, ok bool, err error) {
+	args, err := s.laneRows(ctx, false)
+	if err != nil {
+		return created, false, s.wrap("find the oldest pending row", err)
+	}
+	args = append(args, now.UnixMicro())
 	err = s.read(ctx, "find the oldest pending row", func(q Querier) error {
 		var us intColumn
-		if err := queryRow(ctx, q, s.q.Oldest, []any{now.UnixMicro()}, &us); err != nil {
+		if err := queryRow(ctx, q, s.q.Oldest, args, &us); err != nil {
 			return err
 		}
 		created, ok = instant(us), us.Valid

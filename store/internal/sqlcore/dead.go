@@ -181,17 +181,18 @@ func (s *Store) lockDead(ctx context.Context, q Querier, ids []outbox.ID) (map[o
 func (s *Store) replay(ctx context.Context, q Querier, t *routeTable, ids []outbox.ID, res *outbox.ReplayResult, later map[laneKey]int64) (done []outbox.ID, err error) {
 	// The owner's cursor has passed the old positions: the config version tells
 	// it to look again. The lanes are locked before the rows, as everywhere.
-	lanes, w := map[int64]bool{}, s.Rows(1)
+	lanes := map[int64]bool{}
 	err = q.Query(ctx, s.q.LanesOfDead, s.idRows(ids), func(rows Row) error {
 		var lane int64
 		err := rows.Scan(&lane)
-		if !lanes[lane] {
-			lanes[lane] = true
-			w.Int(lane)
-		}
+		lanes[lane] = true
 		return err
 	})
 	if err == nil && len(lanes) > 0 {
+		w := s.Rows(1)
+		for _, lane := range slices.Sorted(maps.Keys(lanes)) {
+			w.Int(lane)
+		}
 		_, err = q.Exec(ctx, s.q.RaiseConfig, w.Args()...)
 	}
 	if err != nil {

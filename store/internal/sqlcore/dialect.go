@@ -24,6 +24,10 @@ type Dialect struct {
 	// not the store's; "" where a read needs none.
 	beginRead string
 
+	scripts    bool // the texts are scripts
+	perLane    bool // a read of many lanes takes them as its table parameter
+	ddlCommits bool // a statement that changes the schema commits
+
 	// rows makes a table parameter of so many columns: the first arguments of a
 	// statement.
 	rows func(columns int) RowWriter
@@ -54,7 +58,7 @@ type Dialect struct {
 // String returns the engine's name.
 func (d *Dialect) String() string { return d.name }
 
-var dialects = []*Dialect{PostgreSQL, SQLite}
+var dialects = []*Dialect{PostgreSQL, SQLite, MySQL}
 
 // RowWriter collects the rows of a table parameter, value by value. Text and
 // bytes are borrowed until the statement has run.
@@ -103,6 +107,7 @@ type texts struct {
 	HasSchema string // name; "" where there are no schemas
 	Where     string // the tables' schema; "" where nobody is woken
 	Lock      string // number; "" where beginning the transaction locks
+	Unlock    string // number; "" where the lock ends with the transaction
 	Meta      string
 	Routes    string
 	AddRoute  string // name, first, ordered, unordered
@@ -110,7 +115,8 @@ type texts struct {
 	AddMarks  string // u(lane)
 	Now       string
 
-	// Enlist.
+	// Enlist. "" where a statement that fails takes nothing else with it: then ids
+	// are looked for before, and the rows are queued, or deferred without lanes.
 	EnlistOne  string // the message's columns, lanes of its route
 	EnlistMany string // u(the message's columns), lanes of the route
 	QueueOne   string // of an id that is fresh, the message's columns; "" where nothing is queued
@@ -122,7 +128,7 @@ type texts struct {
 
 	// The contract.
 	ReadLane        limited // now, lane, after
-	ReadUnordered   limited // now, after
+	ReadUnordered   limited // now, after; u(lane) before them where reads are per lane
 	FindPending     string  // id
 	LockLane        string  // lane
 	LockRelay       string  // owner
@@ -138,7 +144,7 @@ type texts struct {
 	UnclaimDeferred string
 	CountHot        string // now, first lane, last lane
 	CountDeferred   string
-	Oldest          string // now, first lane, last lane
+	Oldest          string // now; u(lane) before it where reads are per lane
 
 	// Leases.
 	LiveRelays   string
@@ -170,6 +176,7 @@ type texts struct {
 	SettleMarkedAt string // the same u, m(lane, epoch, pos), owner
 	Settle         string // u(lane, pos, id); returns ids
 	SettleSpan     string // a span; "" where rows are not kept by position
+	SettleAll      string // u(lane, pos, id); "" where Settle is one statement
 	SettleKeys     string // u(lane, pos, id); returns ids, key hashes and keys
 	CountLater     string // u(lane, key_hash, key, from, below, more)
 	SettleMarked   string // u(lane, pos, id), m(lane, epoch, pos), owner; "" if it takes a transaction
@@ -234,13 +241,18 @@ func (d *Dialect) expand(n schema.Names) *texts {
 		pairs = append(pairs, "{"+alias+"msg}", cols,
 			"{"+alias+"row}", alias+"pos, "+cols+", "+alias+"attempts, "+alias+"last_error, "+alias+"retry_at")
 	}
+	schemaName := "DATABASE()"
+	if n.Schema != "" {
+		schemaName = "'" + n.Schema + "'"
+	}
+	pairs = append(pairs, "{schema}", schemaName)
 	large := strconv.Itoa(largeBody)
 	lean := strings.Replace("o."+strings.Join(messageColumns, ", o."), "o.body", "CASE WHEN octet_length(o.body) > "+large+" THEN NULL ELSE o.body END", 1)
 	pairs = append(pairs, "{o.lean row}", "o.pos, "+lean+", o.attempts, o.last_error, o.retry_at",
 		"{withheld}", "CASE WHEN octet_length(o.body) > "+large+" THEN octet_length(o.body) END")
-	// A macro may hold another one.
+	// A macro may hold another one, and that one a third.
 	r := strings.NewReplacer(pairs...)
-	full := func(s string) string { return n.Expand(d.engine, r.Replace(r.Replace(s))) }
+	full := func(s string) string { return n.Expand(d.engine, r.Replace(r.Replace(r.Replace(s)))) }
 
 	out := d.texts
 	v := reflect.ValueOf(&out).Elem()

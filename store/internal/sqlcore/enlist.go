@@ -20,6 +20,7 @@ func (s *Store) Enlist(ctx context.Context, tx Querier, recs []outbox.Record) er
 		return err
 	}
 	_, pipelines := tx.(Pipeliner)
+	tx = s.dress(tx)
 	var written []*entry
 	for todo := chunks(groups); len(todo) > 0; {
 		now := todo[:1]
@@ -185,6 +186,10 @@ func together(list []insertion) int {
 
 // insert runs the statements of some insertions.
 func (s *Store) insert(ctx context.Context, tx Querier, list []insertion) ([]Result, error) {
+	if s.q.EnlistOne == "" {
+		n, err := s.insertPlain(ctx, tx, &list[0])
+		return []Result{{Changed: n}}, err
+	}
 	if len(list) == 1 && len(list[0].entries) == 1 {
 		st := s.insertStatement(&list[0])
 		n, err := tx.Exec(ctx, st.Text, st.Args...)
@@ -195,6 +200,49 @@ func (s *Store) insert(ctx context.Context, tx Querier, list []insertion) ([]Res
 		all = append(all, s.insertStatement(&list[i]))
 	}
 	return pipeline(ctx, tx, all)
+}
+
+// insertPlain writes all rows of c or none: none where an id is pending.
+func (s *Store) insertPlain(ctx context.Context, tx Querier, c *insertion) (int64, error) {
+	if !c.fresh() {
+		found := false
+		err := tx.Query(ctx, s.q.PendingIDs, append(c.ids(s), c.route.lanes), func(Row) error { found = true; return nil })
+		if err != nil || found {
+			return 0, err
+		}
+	}
+	one, many := s.q.QueueOne, s.q.QueueMany
+	if c.deferred {
+		one, many = s.q.DeferOne, s.q.DeferMany
+	}
+	var n int64
+	var err error
+	if len(c.entries) == 1 {
+		n, err = tx.Exec(ctx, one, s.columns(c.entries[0])...)
+	} else {
+		n, err = tx.Exec(ctx, many, c.rows(s)...)
+	}
+	if err != nil && s.d.taken(err) {
+		return 0, nil
+	}
+	return n, err
+}
+
+func (c *insertion) rows(s *Store) []any {
+	w := s.Rows(len(messageColumns))
+	w.Grow(len(c.entries))
+	for _, e := range c.entries {
+		e.write(w)
+	}
+	return w.Args()
+}
+
+func (c *insertion) ids(s *Store) []any {
+	w := s.Rows(1)
+	for _, e := range c.entries {
+		w.ID(e.rec.ID)
+	}
+	return w.Args()
 }
 
 // insertStatement returns ids, where it writes more than one row.
@@ -210,12 +258,7 @@ func (s *Store) insertStatement(c *insertion) Statement {
 	if len(c.entries) == 1 {
 		return Statement{one, append(s.columns(c.entries[0]), lanes)}
 	}
-	w := s.Rows(len(messageColumns))
-	w.Grow(len(c.entries))
-	for _, e := range c.entries {
-		e.write(w)
-	}
-	return Statement{many, append(w.Args(), lanes)}
+	return Statement{many, append(c.rows(s), lanes)}
 }
 
 // fresh tells that no id of the statement can be pending.
@@ -307,16 +350,12 @@ func (e *entry) write(w RowWriter) {
 // duplicate takes back what the call has written and names the id that was in
 // the way.
 func (s *Store) duplicate(ctx context.Context, tx Querier, c *insertion, written []*entry) error {
-	w := s.Rows(1)
 	own := make(map[outbox.ID]bool, len(written))
 	for _, e := range written {
 		own[e.rec.ID] = true
 	}
-	for _, e := range c.entries {
-		w.ID(e.rec.ID)
-	}
 	var pending outbox.ID
-	err := tx.Query(ctx, s.q.PendingIDs, append(w.Args(), c.route.lanes), func(rows Row) error {
+	err := tx.Query(ctx, s.q.PendingIDs, append(c.ids(s), c.route.lanes), func(rows Row) error {
 		var id idColumn
 		err := rows.Scan(&id)
 		if err == nil && !own[id.id] {

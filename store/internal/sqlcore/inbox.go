@@ -45,7 +45,7 @@ func (s *Store) Reserve(ctx context.Context, tx Querier, r inbox.Record) (ok boo
 		return false, invalid("inbox record %q of %q has no ProcessedAt: set it to the current time", r.MessageID, r.Consumer)
 	}
 	err = s.inTx(r.Consumer, r.MessageID, func() error {
-		n, err := tx.Exec(ctx, s.q.Reserve, s.inboxArgs(r)...)
+		n, err := s.dress(tx).Exec(ctx, s.q.Reserve, s.inboxArgs(r)...)
 		ok = n > 0
 		return err
 	})
@@ -56,7 +56,7 @@ func (s *Store) Reserve(ctx context.Context, tx Querier, r inbox.Record) (ok boo
 func (s *Store) Processed(ctx context.Context, tx Querier, consumer, messageID string, now time.Time) (ok bool, err error) {
 	err = s.inTx(consumer, messageID, func() error {
 		n := 0
-		err := queryRow(ctx, tx, s.q.Processed, []any{now.UnixMicro(), consumer, messageID}, &n)
+		err := queryRow(ctx, s.dress(tx), s.q.Processed, []any{now.UnixMicro(), consumer, messageID}, &n)
 		ok = n > 0
 		return err
 	})
@@ -69,7 +69,7 @@ func (s *Store) Mark(ctx context.Context, tx Querier, r inbox.Record) error {
 		return invalid("inbox record %q of %q has no ProcessedAt: set it to the current time", r.MessageID, r.Consumer)
 	}
 	return s.inTx(r.Consumer, r.MessageID, func() error {
-		_, err := tx.Exec(ctx, s.q.MarkInbox, s.inboxArgs(r)...)
+		_, err := s.dress(tx).Exec(ctx, s.q.MarkInbox, s.inboxArgs(r)...)
 		return err
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/schema"
@@ -35,9 +36,10 @@ func (s *Store) Migrate(ctx context.Context) error {
 				return err
 			}
 		}
-		return s.again(ctx, func() error {
-			return transaction(ctx, c, s.d.begin, func(q Querier) error { return s.migrate(ctx, q, steps) })
-		})
+		if s.q.Unlock != "" {
+			return s.locked(ctx, c, func() error { return s.migrateOn(ctx, c, steps) })
+		}
+		return s.migrateOn(ctx, c, steps)
 	})
 	if err != nil {
 		return s.wrap("migrate", err)
@@ -46,8 +48,49 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return err
 }
 
+// migrateOn does it in one transaction; where changes of the schema commit, that
+// is only for the routes: a script that was interrupted runs again.
+func (s *Store) migrateOn(ctx context.Context, c Conn, steps []schema.Step) error {
+	if s.d.ddlCommits {
+		if err := s.again(ctx, func() error { return s.migrate(ctx, s.dress(c), steps) }); err != nil {
+			return err
+		}
+		return s.again(ctx, func() error {
+			return s.transaction(ctx, c, s.d.begin, func(q Querier) error { return s.addRoutes(ctx, q) })
+		})
+	}
+	return s.again(ctx, func() error {
+		return s.transaction(ctx, c, s.d.begin, func(q Querier) error {
+			if err := s.migrate(ctx, q, steps); err != nil {
+				return err
+			}
+			return s.addRoutes(ctx, q)
+		})
+	})
+}
+
+// locked runs fn under a lock of the session's.
+func (s *Store) locked(ctx context.Context, c Conn, fn func() error) (err error) {
+	q := s.dress(c)
+	var got intColumn
+	if err := queryRow(ctx, q, s.q.Lock, []any{s.lockNumber()}, &got); err != nil {
+		return err
+	}
+	if got.Int64 != 1 {
+		return fmt.Errorf("another migration of these tables (%s) did not end in time: try again", s.place())
+	}
+	defer func() {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if queryRow(clean, q, s.q.Unlock, []any{s.lockNumber()}, &got) != nil {
+			c.Discard() // the lock ends with the session
+		}
+	}()
+	return fn()
+}
+
 func (s *Store) migrate(ctx context.Context, q Querier, steps []schema.Step) error {
-	if s.q.Lock != "" {
+	if s.q.Lock != "" && s.q.Unlock == "" {
 		// Two starters would both find no tables and one fail; the lock is let
 		// go with the transaction.
 		var ignored any
@@ -89,7 +132,7 @@ func (s *Store) migrate(ctx context.Context, q Querier, steps []schema.Step) err
 			}
 		}
 	}
-	return s.addRoutes(ctx, q)
+	return nil
 }
 
 func (s *Store) lockNumber() int64 {
@@ -141,7 +184,9 @@ func (s *Store) meta(ctx context.Context, q Querier) (m meta, err error) {
 		}
 		return nil
 	})
-	if err == nil && m.version == 0 {
+	// Where changes of the schema commit, a script may have ended before its last
+	// statement.
+	if err == nil && m.version == 0 && !(s.d.ddlCommits && m.dispatch == "") {
 		err = fmt.Errorf("%w: table %s has no version: it is not Postrider's, or damaged: use another prefix", outbox.ErrSchema, s.names.Plain("meta"))
 	}
 	return m, err

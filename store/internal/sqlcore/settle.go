@@ -66,9 +66,9 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 			return h.s.acceptAside(ctx, q, &r, res, missing, nil)
 		})
 	}
-	spans := h.s.q.SettleSpan != ""
+	spans, all := h.s.q.SettleSpan != "", h.s.q.SettleAll != ""
 	switch {
-	case alone && small && len(r.TriedTo) == 0 && (!spans || len(r.Settlements) < spanSettle):
+	case alone && small && len(r.TriedTo) == 0 && !all && (!spans || len(r.Settlements) < spanSettle):
 		err = short(nil)
 	case alone && small && h.s.q.SettleMarked != "":
 		// One mark a lane: an update that joins two takes either.
@@ -90,7 +90,7 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 				return h.s.settle(ctx, q, &r, res, present)
 			})
 		}
-		if err = whole(spans); errors.Is(err, errRowsGone) {
+		if err = whole(spans || all); errors.Is(err, errRowsGone) {
 			err = whole(false)
 		}
 	}
@@ -194,26 +194,47 @@ func (s *Store) erase(ctx context.Context, q Querier, r *outbox.SettleRequest, r
 // errRowsGone: fewer rows were deleted than named, and which is unknown.
 var errRowsGone = errors.New("accepted rows are gone")
 
-// acceptAll is accept where the rows are all there, as they nearly always are,
-// and lie close together, as those of one owner do; else errRowsGone: the
-// transaction is then to be rolled back. It walks spans of the table and returns
-// no ids, which in a transaction would cost much.
+// acceptAll is accept where the rows are all there, as they nearly always are;
+// else errRowsGone: the transaction is then to be rolled back. It returns no ids,
+// which would cost much, or a statement more.
 func (s *Store) acceptAll(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult) error {
+	if s.q.SettleSpan != "" {
+		return s.acceptSpans(ctx, q, r, res)
+	}
+	for part := range slices.Chunk(byPlace(r.Settlements, pick(r.Settlements, accepted)), chunkRows) {
+		if err := eraseAll(ctx, q, s.q.SettleAll, s.named(r.Settlements, part, false), res, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eraseAll deletes the rows of the settlements in part.
+func eraseAll(ctx context.Context, q Querier, text string, args []any, res []outbox.SettleResult, part []int) error {
+	changed, err := q.Exec(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	if changed != int64(len(part)) {
+		return errRowsGone
+	}
+	for _, i := range part {
+		res[i] = outbox.Settled
+	}
+	return nil
+}
+
+// acceptSpans does it where rows are kept by position: those of one owner lie
+// close together, and spans of the table are walked.
+func (s *Store) acceptSpans(ctx context.Context, q Querier, r *outbox.SettleRequest, res []outbox.SettleResult) error {
 	order := byPosition(r.Settlements, pick(r.Settlements, accepted))
 	spans := split(r.Settlements, order)
 	if len(spans) > 1+len(order)/spanRows {
 		return errRowsGone
 	}
 	for _, span := range spans {
-		changed, err := q.Exec(ctx, s.q.SettleSpan, s.d.span(r.Settlements, span)...)
-		if err != nil {
+		if err := eraseAll(ctx, q, s.q.SettleSpan, s.d.span(r.Settlements, span), res, span); err != nil {
 			return err
-		}
-		if changed != int64(len(span)) {
-			return errRowsGone
-		}
-		for _, i := range span {
-			res[i] = outbox.Settled
 		}
 	}
 	return nil

@@ -87,7 +87,8 @@ type Store struct {
 	d      *Dialect
 	q      *texts
 	names  schema.Names
-	shared bool // sessions take connections of the pool that everybody uses
+	script map[string]script // by text; nil where texts are no scripts
+	shared bool              // sessions take connections of the pool that everybody uses
 
 	routes   atomic.Pointer[routeTable]
 	sessions atomic.Int32 // connections pinned for a relay
@@ -106,6 +107,9 @@ func New(c Config) (*Store, error) {
 	}
 	names := c.Options.names()
 	s := &Store{Config: c, d: c.Dialect, q: c.Dialect.expand(names), names: names, shared: c.Pool == c.Sessions}
+	if s.d.scripts {
+		s.script = s.q.scripts(s.d.begin, s.d.beginRead)
+	}
 	s.handle = handle{s: s}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -157,6 +161,27 @@ func (t *routeTable) at(n outbox.Lane) (outbox.Route, bool) {
 		}
 	}
 	return outbox.Route{}, false
+}
+
+// laneRows is a table parameter of the lanes, all or the unordered ones, where
+// reads are per lane; else nothing.
+func (s *Store) laneRows(ctx context.Context, unordered bool) ([]any, error) {
+	if !s.d.perLane {
+		return nil, nil
+	}
+	t, err := s.knownRoutes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := s.Rows(1)
+	for _, r := range t.list {
+		for i := range r.Lanes() {
+			if i >= r.Ordered || !unordered {
+				w.Int(int64(r.First) + int64(i))
+			}
+		}
+	}
+	return w.Args(), nil
 }
 
 func (s *Store) loadRoutes(ctx context.Context) (*routeTable, error) {
@@ -279,9 +304,17 @@ func (h handle) read(ctx context.Context, what string, fn func(Querier) error) e
 // single runs the statements of fn each for itself.
 func (h handle) single(ctx context.Context, what string, fn func(Querier) error) error {
 	err := h.conn(ctx, func(c Conn) error {
-		return h.again(ctx, func() error { return fn(c) })
+		return h.again(ctx, func() error { return fn(h.s.dress(c)) })
 	})
 	return h.s.wrap(what, err)
+}
+
+// dress readies q for the store's texts.
+func (s *Store) dress(q Querier) Querier {
+	if s.script == nil {
+		return q
+	}
+	return stepper{q, s.script}
 }
 
 // write runs fn in a transaction that may write.
@@ -291,7 +324,7 @@ func (h handle) write(ctx context.Context, what string, fn func(Querier) error) 
 
 func (h handle) within(ctx context.Context, what, begin string, fn func(Querier) error) error {
 	err := h.conn(ctx, func(c Conn) error {
-		return h.again(ctx, func() error { return transaction(ctx, c, begin, fn) })
+		return h.again(ctx, func() error { return h.s.transaction(ctx, c, begin, fn) })
 	})
 	return h.s.wrap(what, err)
 }
@@ -324,14 +357,15 @@ func (h handle) again(ctx context.Context, fn func() error) error {
 
 // transaction is begin, fn, commit. A connection whose transaction could not be
 // ended is thrown away, so that nobody meets it open.
-func transaction(ctx context.Context, c Conn, begin string, fn func(Querier) error) (err error) {
+func (s *Store) transaction(ctx context.Context, c Conn, begin string, fn func(Querier) error) (err error) {
+	q := s.dress(c)
 	rollback := func() error {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		_, err := c.Exec(clean, "ROLLBACK")
 		return err
 	}
-	if _, err := c.Exec(ctx, begin); err != nil {
+	if _, err := q.Exec(ctx, begin); err != nil {
 		// It may have begun and failed at a setting; else this is refused.
 		_ = rollback()
 		return err
@@ -342,7 +376,7 @@ func transaction(ctx context.Context, c Conn, begin string, fn func(Querier) err
 			c.Discard()
 		}
 	}()
-	if err := fn(c); err != nil {
+	if err := fn(q); err != nil {
 		return err
 	}
 	if _, err := c.Exec(ctx, "COMMIT"); err != nil {

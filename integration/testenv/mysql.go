@@ -1,0 +1,133 @@
+package testenv
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// EngineMySQL is MySQL or MariaDB, as POSTRIDER_TEST_REQUIRE names it, and
+// EnvMySQL names a server that is there: mysql://root@127.0.0.1:3306/.
+const (
+	EngineMySQL = "mysql"
+	EnvMySQL    = "POSTRIDER_TEST_MYSQL"
+)
+
+var mysqlServer shared
+
+// MySQL returns the DSN for driver "mysql" of a new, empty database, dropped
+// when the test ends. The server is MariaDB unless the environment names another.
+func MySQL(tb testing.TB) string {
+	tb.Helper()
+	s, err := mysqlServer.get(StartMySQL)
+	if err != nil {
+		missing(tb, EngineMySQL, err)
+	}
+	admin, err := mysqlServer.adminDB("mysql", must(mysqlConfig(s.URL)).FormatDSN())
+	if err != nil {
+		tb.Fatalf("open %s: %v", Redact(s.URL), err)
+	}
+	name := "postrider_test_" + strings.ToLower(rand.Text())
+	run := func(text string) error {
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		defer cancel()
+		_, err := admin.ExecContext(ctx, text)
+		return err
+	}
+	if err := run("CREATE DATABASE " + name); err != nil {
+		tb.Fatalf("create database on %s: %v", Redact(s.URL), err)
+	}
+	tb.Cleanup(func() {
+		if err := run("DROP DATABASE IF EXISTS " + name); err != nil {
+			tb.Errorf("drop database %s on %s: %v", name, Redact(s.URL), err)
+		}
+	})
+	record(tb, EngineMySQL, s.Version)
+	c := must(mysqlConfig(s.URL))
+	c.DBName = name
+	return c.FormatDSN()
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// mysqlConfig reads a URL.
+func mysqlConfig(s string) (*mysql.Config, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "mysql" && u.Scheme != "mariadb" || u.Host == "" {
+		return nil, fmt.Errorf("%s must be a URL like mysql://user:password@host:3306/", EnvMySQL)
+	}
+	c := mysql.NewConfig()
+	c.User = u.User.Username()
+	c.Passwd, _ = u.User.Password()
+	c.Net, c.Addr = "tcp", u.Host
+	if u.Port() == "" {
+		c.Addr = u.Hostname() + ":3306"
+	}
+	return c, nil
+}
+
+// StartMySQL finds or starts a server on which the URL's user may create
+// databases. The caller stops it.
+func StartMySQL(ctx context.Context) (*Server, error) {
+	if s := os.Getenv(EnvMySQL); s != "" {
+		return checkedMySQL(ctx, &Server{URL: s, Origin: "environment"})
+	}
+	bin, err := exec.LookPath("mariadbd")
+	if err != nil {
+		if bin, err = exec.LookPath("/usr/sbin/mariadbd"); err != nil {
+			return nil, fmt.Errorf("set %s, or install MariaDB (Debian: apt-get install mariadb-server)", EnvMySQL)
+		}
+	}
+	var tries []error
+	for range 4 {
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		// The socket is named relative to the data, for its path is limited.
+		start := fmt.Sprintf(`mariadb-install-db --no-defaults --datadir="$PWD/data" --auth-root-authentication-method=normal --skip-test-db >log 2>&1 &&
+			{ %s --no-defaults --datadir="$PWD/data" --bind-address=127.0.0.1 --port=%d --socket=s --pid-file=pid --max-connections=400 \
+			--max-allowed-packet=64M --innodb-buffer-pool-size=256M --innodb-log-file-size=256M --innodb-flush-log-at-trx-commit=0 --skip-name-resolve >>log 2>&1 & } &&
+			for i in $(seq 300); do grep -q 'ready for connections' log && break; kill -0 $! || break; sleep 0.1; done; grep -q 'ready for connections' log`, quote(bin), port)
+		stop := `kill -KILL "$(cat data/pid)" 2>/dev/null; wait`
+		_, end, err := supervise(ctx, start, stop, true)
+		if err == nil {
+			return checkedMySQL(ctx, &Server{URL: fmt.Sprintf("mysql://root@127.0.0.1:%d/", port), Origin: "private", stop: end})
+		}
+		tries = append(tries, err)
+	}
+	return nil, fmt.Errorf("start MariaDB: %w", errors.Join(tries...))
+}
+
+func checkedMySQL(ctx context.Context, s *Server) (*Server, error) {
+	c, err := mysqlConfig(s.URL)
+	if err == nil {
+		var db *sql.DB
+		if db, err = sql.Open("mysql", c.FormatDSN()); err == nil {
+			defer db.Close()
+			wait, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			err = db.QueryRowContext(wait, `SELECT VERSION()`).Scan(&s.Version)
+		}
+	}
+	if err != nil {
+		s.Stop()
+		return nil, fmt.Errorf("MySQL at %s: %w", Redact(s.URL), err)
+	}
+	return s, nil
+}

@@ -1,0 +1,300 @@
+package sqlcore
+
+import (
+	"context"
+	"reflect"
+	"strings"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// The texts of an engine whose statements cannot do what others can say more
+// than its drivers understand:
+//
+//	?1 ?2        arguments by their number, so that one may stand twice
+//	{a} ;; {b}   statements that run one after another, in one transaction
+//	> SELECT     of several the one whose rows are the answer, or are counted; if
+//	             there are none, the script ends
+//	if SELECT    of several one that ends the script unless it finds a row
+//	[[, |(#1)]]  what stands once for each row of the table parameter, parted by
+//	             ", "; #1 is the first column of the row, #0 its number from 1
+//
+// A table parameter outside of such brackets is a JSON list of lists, with bytes
+// in hexadecimal.
+
+// script is such a text, taken apart.
+type script []step
+
+type step struct {
+	answers, asks    bool
+	head, body, tail piece
+	between          string
+}
+
+// piece is text with a question mark for each of its arguments.
+type piece struct {
+	text string
+	args []ref
+}
+
+// ref is an argument: of the statement, counted from 1, or a column of the row.
+type ref struct {
+	column bool
+	n      int
+}
+
+func parseScript(text string) script {
+	var s script
+	for _, part := range strings.Split(text, ";;") {
+		part = strings.TrimSpace(part)
+		var st step
+		if rest, ok := strings.CutPrefix(part, "> "); ok {
+			st.answers, part = true, rest
+		} else if rest, ok := strings.CutPrefix(part, "if "); ok {
+			st.asks, part = true, rest
+		}
+		head, rest, repeats := strings.Cut(part, "[[")
+		st.head = parsePiece(head)
+		if repeats {
+			body, tail, _ := strings.Cut(rest, "]]")
+			between, body, _ := strings.Cut(body, "|")
+			st.between, st.body, st.tail = between, parsePiece(body), parsePiece(tail)
+		}
+		s = append(s, st)
+	}
+	if len(s) == 1 {
+		s[0].answers = true
+	}
+	return s
+}
+
+// scripts are the scripts of all texts, and of some more.
+func (t *texts) scripts(more ...string) map[string]script {
+	all := map[string]script{}
+	add := func(text string) {
+		if text != "" {
+			all[text] = parseScript(text)
+		}
+	}
+	for _, text := range more {
+		add(text)
+	}
+	v := reflect.ValueOf(t).Elem()
+	for i := range v.NumField() {
+		switch f := v.Field(i).Addr().Interface().(type) {
+		case *string:
+			add(*f)
+		case *limited:
+			for _, text := range f {
+				add(text)
+			}
+		}
+	}
+	return all
+}
+
+func parsePiece(text string) (p piece) {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		b.WriteByte(c)
+		if c != '?' && c != '#' {
+			continue
+		}
+		n := 0
+		for i+1 < len(text) && '0' <= text[i+1] && text[i+1] <= '9' {
+			i++
+			n = 10*n + int(text[i]-'0')
+		}
+		p.args = append(p.args, ref{c == '#', n})
+	}
+	p.text = strings.ReplaceAll(b.String(), "#", "?")
+	return p
+}
+
+// build is the statement as drivers take it.
+func (st *step) build(args []any) (text string, list []any) {
+	var rows *tableRows
+	if len(args) > 0 {
+		rows, _ = args[0].(*tableRows)
+	}
+	add := func(p *piece, row int) {
+		for _, r := range p.args {
+			switch {
+			case r.column && r.n == 0:
+				list = append(list, int64(row+1))
+			case r.column:
+				list = append(list, rows.list[row*rows.columns+r.n-1].arg())
+			case r.n == 1 && rows != nil:
+				list = append(list, rows.json())
+			default:
+				list = append(list, args[r.n-1])
+			}
+		}
+	}
+	add(&st.head, 0)
+	if st.body.text == "" {
+		return st.head.text, list
+	}
+	var b strings.Builder
+	b.Grow(len(st.head.text) + len(st.tail.text) + rows.len()*(len(st.body.text)+len(st.between)))
+	b.WriteString(st.head.text)
+	for i := range rows.len() {
+		if i > 0 {
+			b.WriteString(st.between)
+		}
+		b.WriteString(st.body.text)
+		add(&st.body, i)
+	}
+	b.WriteString(st.tail.text)
+	add(&st.tail, 0)
+	return b.String(), list
+}
+
+// stepper runs scripts over a querier.
+type stepper struct {
+	Querier
+	scripts map[string]script
+}
+
+// Exec tells how many rows the script has changed, or its answer has.
+func (s stepper) Exec(ctx context.Context, text string, args ...any) (changed int64, err error) {
+	sc, ok := s.scripts[text]
+	if !ok {
+		return s.Querier.Exec(ctx, text, args...)
+	}
+	if len(sc) == 1 {
+		text, list := sc[0].build(args)
+		return s.Querier.Exec(ctx, text, list...)
+	}
+	answer, answered := int64(0), false
+	n, err := s.run(ctx, sc, args, func(Row) error { answer++; return nil })
+	for i := range sc {
+		answered = answered || sc[i].answers
+	}
+	if answered {
+		n = answer
+	}
+	return n, err
+}
+
+// Query calls scan for each row of the answer.
+func (s stepper) Query(ctx context.Context, text string, args []any, scan func(Row) error) error {
+	sc, ok := s.scripts[text]
+	if !ok {
+		return s.Querier.Query(ctx, text, args, scan)
+	}
+	_, err := s.run(ctx, sc, args, scan)
+	return err
+}
+
+// run runs the statements of a script, and tells how many rows those that write
+// have changed.
+func (s stepper) run(ctx context.Context, sc script, args []any, scan func(Row) error) (changed int64, err error) {
+	for i := range sc {
+		text, list := sc[i].build(args)
+		n := int64(0)
+		switch {
+		case sc[i].answers:
+			err = s.Querier.Query(ctx, text, list, func(r Row) error { n++; return scan(r) })
+		case sc[i].asks:
+			err = s.Querier.Query(ctx, text, list, func(Row) error { n++; return nil })
+		default:
+			n, err = s.Querier.Exec(ctx, text, list...)
+			changed += n
+		}
+		if err != nil {
+			return 0, err
+		}
+		if n == 0 && (sc[i].answers || sc[i].asks) {
+			break
+		}
+	}
+	return changed, nil
+}
+
+// tableRows keeps the rows of a table parameter until it is known in which form
+// a statement wants them.
+type tableRows struct {
+	columns int
+	list    []cell
+}
+
+// cell is a value of a row: a number, or text or bytes, which are borrowed.
+type cell struct {
+	kind cellKind
+	n    int64
+	s    string
+	b    []byte
+	id   outbox.ID
+}
+
+type cellKind uint8
+
+const (
+	cellNull cellKind = iota
+	cellInt
+	cellText
+	cellBytes
+	cellID
+)
+
+func (t *tableRows) Grow(rows int) {
+	if t.list == nil {
+		t.list = make([]cell, 0, rows*t.columns)
+	}
+}
+
+func (t *tableRows) Int(v int64)     { t.list = append(t.list, cell{kind: cellInt, n: v}) }
+func (t *tableRows) Text(s string)   { t.list = append(t.list, cell{kind: cellText, s: s}) }
+func (t *tableRows) ID(id outbox.ID) { t.list = append(t.list, cell{kind: cellID, id: id}) }
+func (t *tableRows) Null()           { t.list = append(t.list, cell{}) }
+
+// Hint is for engines that give some.
+func (t *tableRows) Hint(uint64) { t.Null() }
+
+func (t *tableRows) Bytes(b []byte) {
+	if b == nil {
+		t.Null()
+		return
+	}
+	t.list = append(t.list, cell{kind: cellBytes, b: b})
+}
+
+func (t *tableRows) Args() []any { return []any{t} }
+
+func (t *tableRows) len() int { return len(t.list) / t.columns }
+
+func (c *cell) arg() any {
+	switch c.kind {
+	case cellInt:
+		return c.n
+	case cellText:
+		return c.s
+	case cellBytes:
+		return c.b
+	case cellID:
+		return c.id[:]
+	}
+	return nil
+}
+
+func (t *tableRows) json() string {
+	w := jsonRows{columns: t.columns}
+	w.Grow(t.len())
+	for i := range t.list {
+		switch c := &t.list[i]; c.kind {
+		case cellInt:
+			w.Int(c.n)
+		case cellText:
+			w.Text(c.s)
+		case cellBytes:
+			w.Bytes(c.b)
+		case cellID:
+			w.ID(c.id)
+		default:
+			w.Null()
+		}
+	}
+	return w.Args()[0].(string)
+}

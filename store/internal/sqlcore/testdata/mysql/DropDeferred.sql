@@ -1,0 +1,1 @@
+DELETE o FROM (SELECT j.lane AS lane, UNHEX(j.id) AS id, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]', id CHAR(32) CHARACTER SET ascii PATH '$[1]')) j) u STRAIGHT_JOIN `postrider_deferred` o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id

@@ -1,0 +1,3 @@
+UPDATE (SELECT j.lane AS lane, UNHEX(j.id) AS id, j.attempts AS attempts, j.reason AS reason, j.retry_at AS retry_at, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]', id CHAR(32) CHARACTER SET ascii PATH '$[1]', attempts BIGINT PATH '$[2]', reason TEXT CHARACTER SET utf8mb4 PATH '$[3]', retry_at BIGINT PATH '$[4]')) j) u STRAIGHT_JOIN `postrider_deferred` o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id
+   SET o.attempts = u.attempts, o.last_error = u.reason, o.retry_at = u.retry_at, o.first_failed_at = COALESCE(o.first_failed_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))),
+       o.due_at = CASE WHEN o.due_at IS NULL THEN NULL ELSE GREATEST(COALESCE(o.deliver_at, 0), COALESCE(u.retry_at, 0)) END

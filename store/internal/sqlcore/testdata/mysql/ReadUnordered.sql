@@ -1,0 +1,9 @@
+SELECT o.pos, o.lane, o.id, o.key_hash, o.ordering_key, o.transport, o.message_type, o.destination, o.content_type, o.headers, o.body, o.deliver_at, o.created_at, o.tenant, o.envelope, o.ce_source, o.ce_subject, o.ce_time, o.ce_dataschema, o.ce_extensions, o.correlation_id, o.causation_id, o.traceparent, o.tracestate, o.attempts, o.last_error, o.retry_at FROM ([[
+  UNION ALL |
+  (SELECT o.pos, o.lane, o.id, o.key_hash, o.ordering_key, o.transport, o.message_type, o.destination, o.content_type, o.headers, o.body, o.deliver_at, o.created_at, o.tenant, o.envelope, o.ce_source, o.ce_subject, o.ce_time, o.ce_dataschema, o.ce_extensions, o.correlation_id, o.causation_id, o.traceparent, o.tracestate, o.attempts, o.last_error, o.retry_at FROM `postrider_outbox` o FORCE INDEX (`postrider_outbox_id`) WHERE o.lane = #1 AND o.id > ?3
+    AND (o.deliver_at IS NULL OR o.deliver_at <= ?2) AND (o.retry_at IS NULL OR o.retry_at <= ?2)
+    AND (o.claim_until IS NULL OR o.claim_until <= ?2) AND (o.key_hash IS NULL OR NOT EXISTS (SELECT 1 FROM `postrider_parked_keys` k WHERE k.lane = o.lane AND k.key_hash = o.key_hash AND k.ordering_key = o.ordering_key)) ORDER BY o.lane, o.id LIMIT 32)
+  UNION ALL
+  (SELECT o.pos, o.lane, o.id, o.key_hash, o.ordering_key, o.transport, o.message_type, o.destination, o.content_type, o.headers, o.body, o.deliver_at, o.created_at, o.tenant, o.envelope, o.ce_source, o.ce_subject, o.ce_time, o.ce_dataschema, o.ce_extensions, o.correlation_id, o.causation_id, o.traceparent, o.tracestate, o.attempts, o.last_error, o.retry_at FROM `postrider_deferred` o FORCE INDEX (PRIMARY) WHERE o.lane = #1 AND o.id > ?3
+    AND o.due_at <= ?2 AND (o.claim_until IS NULL OR o.claim_until <= ?2) AND (o.key_hash IS NULL OR NOT EXISTS (SELECT 1 FROM `postrider_parked_keys` k WHERE k.lane = o.lane AND k.key_hash = o.key_hash AND k.ordering_key = o.ordering_key)) ORDER BY o.lane, o.id LIMIT 32)]]) o
+ ORDER BY o.id LIMIT 32

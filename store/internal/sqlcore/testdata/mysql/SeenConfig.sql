@@ -1,0 +1,1 @@
+UPDATE (SELECT j.lane AS lane, j.config AS config, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]', config BIGINT PATH '$[1]')) j) u STRAIGHT_JOIN `postrider_lane_marks` k ON k.lane = u.lane AND k.config_seen < u.config SET k.config_seen = u.config

@@ -1,0 +1,1 @@
+SELECT RELEASE_LOCK(CONCAT('postrider ', ?1, COALESCE(MD5(DATABASE()), '')))
