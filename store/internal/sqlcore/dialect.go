@@ -51,6 +51,9 @@ type Dialect struct {
 	// then discarded.
 	prepare func(ctx context.Context, c Querier, purpose string) (undo func(context.Context) error, err error)
 	inOrder bool // one writer at a time: positions become visible in order
+	// least names the first versions that will do, by what their version texts
+	// contain; "" is any other.
+	least map[string][]int
 	// beforeMigrate runs outside of a transaction; it may be nil.
 	beforeMigrate func(ctx context.Context, c Querier) error
 }
@@ -102,8 +105,10 @@ func (l *limited) at(n int) (text string, limit int) {
 // literal {LIMIT}, so that no plan depends on a parameter.
 type texts struct {
 	// Schema.
+	Version   string
 	HasMeta   string
 	Absent    string // the tables that are not there
+	Unfit     string // tables of a kind that will not do, and their kind; "" where there is one kind
 	HasSchema string // name; "" where there are no schemas
 	Where     string // the tables' schema; "" where nobody is woken
 	Lock      string // number; "" where beginning the transaction locks

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 		return invalid("%w", err)
 	}
 	err = s.conn(ctx, func(c Conn) error {
+		if err := s.checkServer(ctx, s.dress(c)); err != nil {
+			return err
+		}
 		if before := s.d.beforeMigrate; before != nil {
 			if err := s.again(ctx, func() error { return before(ctx, c) }); err != nil {
 				return err
@@ -207,6 +211,9 @@ func (m meta) tooNew(place string) error {
 // schema, a missing route and one with other counts are outbox.ErrSchema with
 // the remedy in the text.
 func (s *Store) Check(ctx context.Context) error {
+	if err := s.single(ctx, "check schema", func(q Querier) error { return s.checkServer(ctx, q) }); err != nil {
+		return err
+	}
 	err := s.read(ctx, "check schema", func(q Querier) error {
 		m, err := s.meta(ctx, q)
 		if err != nil {
@@ -233,6 +240,57 @@ func (s *Store) Check(ctx context.Context) error {
 	return err
 }
 
+// checkServer refuses a server of another engine, and one that is too old.
+func (s *Store) checkServer(ctx context.Context, q Querier) error {
+	var version string
+	if err := queryRow(ctx, q, s.q.Version, nil, &version); err != nil {
+		return fmt.Errorf("ask for the server's version with %q, as %s has it: %w", s.q.Version, s.d, err)
+	}
+	return s.d.checkVersion(version)
+}
+
+func (d *Dialect) checkVersion(version string) error {
+	kind, least := "", d.least[""]
+	for name, v := range d.least {
+		if name != "" && strings.Contains(version, name) {
+			kind, least = name, v
+		}
+	}
+	have := numbersIn(version)
+	switch {
+	case least == nil || len(have) == 0:
+		return invalid("dialect %s does not fit the server, which is %.80q: use the dialect of that engine", d, version)
+	case slices.Compare(have, least) < 0:
+		return fmt.Errorf("%w: the server is %.80q, the least that dialect %s needs is %s: upgrade it", outbox.ErrSchema, version, d, strings.Trim(kind+" "+dotted(least), " "))
+	}
+	return nil
+}
+
+// numbersIn are the numbers of the first version in a text, such as 10 and 6.
+func numbersIn(s string) (list []int) {
+	s = strings.TrimLeftFunc(s, func(r rune) bool { return r < '0' || r > '9' })
+	for _, part := range strings.Split(s, ".") {
+		digits := part[:len(part)-len(strings.TrimLeft(part, "0123456789"))]
+		n, err := strconv.Atoi(digits)
+		if err != nil {
+			break
+		}
+		list = append(list, n)
+		if len(digits) < len(part) {
+			break
+		}
+	}
+	return list
+}
+
+func dotted(list []int) string {
+	parts := make([]string, len(list))
+	for i, n := range list {
+		parts[i] = strconv.Itoa(n)
+	}
+	return strings.Join(parts, ".")
+}
+
 // checkTables finds a table that somebody has dropped: the version does not
 // tell.
 func (s *Store) checkTables(ctx context.Context, q Querier) error {
@@ -246,7 +304,16 @@ func (s *Store) checkTables(ctx context.Context, q Querier) error {
 	if err == nil && len(absent) > 0 {
 		err = fmt.Errorf("%w: %d tables of this version are missing (%s): %s: restore them from `postrider schema`", outbox.ErrSchema, len(absent), s.place(), strings.Join(absent, ", "))
 	}
-	return err
+	if err != nil || s.q.Unfit == "" {
+		return err
+	}
+	return q.Query(ctx, s.q.Unfit, nil, func(r Row) error {
+		var name, kind string
+		if err := r.Scan(&name, &kind); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: table %s is kept by %s, which has no transactions: ALTER TABLE %[2]s ENGINE = InnoDB", outbox.ErrSchema, name, kind)
+	})
 }
 
 // checkRoutes compares the configured routes with the stored ones.

@@ -47,6 +47,7 @@ var mysqlDialect = Dialect{
 		}, codeMySQL(err))
 	},
 	prepare: prepareMySQL,
+	least:   map[string][]int{"MariaDB": {10, 6}, "": {8, 0, 19}},
 	macros: []string{
 		"{now}", "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
 		"{unparked}", `(o.key_hash IS NULL OR NOT EXISTS (SELECT 1 FROM {parked_keys} k WHERE k.lane = o.lane AND k.key_hash = o.key_hash AND k.ordering_key = o.ordering_key))`,
@@ -94,6 +95,9 @@ var mysqlDialect = Dialect{
     correlation_id, causation_id, traceparent, tracestate, attempts, last_error, NULL, first_failed_at, reason, died_at, later_out`,
 	},
 	texts: texts{
+		Version: `SELECT CONCAT(VERSION(), ' ', @@version_comment)`,
+		Unfit: `SELECT table_name, engine FROM information_schema.tables WHERE table_schema = {schema} AND engine <> 'InnoDB'
+   AND table_name IN (` + eachTable("{~%s}", ", ") + `)`,
 		Absent: `SELECT t.name FROM (` + eachTable("SELECT '%s' AS name, {~%[1]s} AS place", " UNION ALL ") + `) t
  WHERE NOT EXISTS (SELECT 1 FROM information_schema.tables m WHERE m.table_schema = {schema} AND m.table_name = t.place)`,
 		HasMeta:   `SELECT count(*) FROM information_schema.tables WHERE table_schema = {schema} AND table_name = {~meta}`,

@@ -39,6 +39,7 @@ var postgresDialect = Dialect{
 		return len(s) == 5 && slices.Contains([]string{"22", "23", "42", "44", "P0"}, s[:2])
 	},
 	prepare: preparePostgres,
+	least:   map[string][]int{"PostgreSQL": {12}},
 	macros: []string{
 		// As a sub-select it is worked out once and can bound an index scan.
 		"{now}", "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
@@ -59,6 +60,7 @@ var postgresDialect = Dialect{
 		"{claimed}", "CASE WHEN o.claim_until IS NULL THEN 0 WHEN o.claim_until > {now} THEN 1 ELSE 0 END",
 	},
 	texts: texts{
+		Version:   `SELECT version()`,
 		Absent:    `SELECT t.name FROM (VALUES ` + eachTable("('%s', to_regclass({'%[1]s}))", ", ") + `) AS t(name, place) WHERE t.place IS NULL`,
 		HasMeta:   `SELECT count(*) FROM pg_catalog.pg_class WHERE oid = to_regclass({'meta})`,
 		HasSchema: `SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1::text`,

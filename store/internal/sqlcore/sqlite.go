@@ -37,6 +37,7 @@ var sqliteDialect = Dialect{
 	prepare:       prepareSQLite,
 	beforeMigrate: writeAhead,
 	inOrder:       true,
+	least:         map[string][]int{"": {3, 41}},
 	macros: []string{
 		"{now}", "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)",
 		"{unparked}", `(o.key_hash IS NULL OR NOT EXISTS (SELECT 1 FROM {parked_keys} k WHERE k.lane = o.lane AND k.key_hash = o.key_hash AND k.ordering_key = o.ordering_key))`,
@@ -68,6 +69,7 @@ var sqliteDialect = Dialect{
 		"{u:key}", rowsSQLite("lane", "key_hash", "#ordering_key"),
 	},
 	texts: texts{
+		Version: `SELECT sqlite_version()`,
 		Absent: `SELECT t.name FROM (` + eachTable("SELECT '%s' AS name, {~%[1]s} AS place", " UNION ALL ") + `) t
  WHERE NOT EXISTS (SELECT 1 FROM sqlite_master m WHERE m.type = 'table' AND m.name = t.place)`,
 		HasMeta:  `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = {~meta}`,

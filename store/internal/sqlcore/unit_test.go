@@ -53,3 +53,32 @@ func TestTableParameters(t *testing.T) {
 		}
 	}
 }
+
+func TestServerVersions(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		d       *Dialect
+		version string
+		says    string // "" = fits
+	}{
+		{PostgreSQL, "PostgreSQL 15.18 (Debian 15.18-0+deb12u1) on x86_64-pc-linux-gnu", ""},
+		{PostgreSQL, "PostgreSQL 18devel on x86_64", ""},
+		{PostgreSQL, "PostgreSQL 11.22 on x86_64", "the least that dialect PostgreSQL needs is PostgreSQL 12"},
+		{PostgreSQL, "10.11.19-MariaDB-0+deb12u1", "does not fit the server"},
+		{SQLite, "3.54.1", ""},
+		{SQLite, "3.40.9", "needs is 3.41"},
+		{MySQL, "10.11.19-MariaDB-0+deb12u1 Debian 12", ""},
+		{MySQL, "10.6.1-MariaDB", ""},
+		{MySQL, "10.5.23-MariaDB-log", "needs is MariaDB 10.6"},
+		{MySQL, "8.0.36 MySQL Community Server - GPL", ""},
+		{MySQL, "8.4.0 Source distribution", ""},
+		{MySQL, "8.0.18 MySQL Community Server - GPL", "needs is 8.0.19"},
+		{MySQL, "5.7.44-log MySQL Community Server (GPL)", "needs is 8.0.19"},
+		{MySQL, "unknown", "does not fit"},
+	} {
+		err := tc.d.checkVersion(tc.version)
+		if tc.says == "" && err != nil || tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)) {
+			t.Errorf("%s on %q: got %v, want %q", tc.d, tc.version, err, tc.says)
+		}
+	}
+}

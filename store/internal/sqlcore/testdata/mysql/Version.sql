@@ -1,0 +1,1 @@
+SELECT CONCAT(VERSION(), ' ', @@version_comment)
