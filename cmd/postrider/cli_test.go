@@ -89,7 +89,7 @@ func TestBadInput(t *testing.T) {
 		{"route without name", nil, run("--routes=a,,b"), 2, []string{"without a name"}},
 		{"route twice", nil, run("--routes=a,a"), 2, []string{`"a" twice`}},
 		{"route key", nil, run("--config=" + write(t, "h.yaml", "routes:\n- {name: a, lanes: 3}\n")), 2, []string{"lanes", "ordered"}},
-		{"database scheme", nil, []string{"status", "--db=mysql://h/db"}, 2, []string{"mysql", "postgres://", "sqlite:"}},
+		{"database scheme", nil, []string{"status", "--db=mongodb://h/db"}, 2, []string{"mongodb", "postgres://", "sqlite:"}},
 		{"broker scheme", nil, []string{"run", db, "--nats=kafka://h"}, 2, []string{"kafka", "nats://"}},
 		{"SQLite file missing", nil, []string{"status", db}, 1, []string{"new.db", "does not exist", "migrate"}},
 		{"schema on SQLite", nil, []string{"migrate", db, "--schema=s"}, 2, []string{`"s"`, "prefix"}},

@@ -19,7 +19,7 @@ type demoCmd struct {
 	Crash     bool   `help:"Run the relays as child processes and kill them with SIGKILL while messages wait, until five kills have counted."`
 	JSON      bool   `name:"json" help:"Print the verdict as one JSON object, the last line of the output."`
 	Keep      string `placeholder:"DIR" help:"Keep the databases and the stream; DIR must be empty or missing."`
-	DB        string `name:"db" placeholder:"URL" help:"Work in PostgreSQL, in schemas made and dropped by the demo. Default: SQLite files."`
+	DB        string `name:"db" placeholder:"URL" help:"Work in PostgreSQL or MySQL, in schemas made and dropped by the demo. Default: SQLite files."`
 	NATS      string `name:"nats" placeholder:"URL" help:"Use this NATS server, with a stream made and deleted by the demo. Default: an embedded server."`
 	Seed      uint64 `placeholder:"N" help:"Repeat the choices of an earlier demo. Default: a new one."`
 }

@@ -1,13 +1,16 @@
 package app
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/url"
 	"os"
 	"strings"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -15,11 +18,12 @@ import (
 const (
 	Postgres = "postgres"
 	SQLite   = "sqlite"
+	MySQL    = "mysql" // and MariaDB
 )
 
 // Database is what a database URL says.
 type Database struct {
-	Engine string // Postgres or SQLite
+	Engine string // Postgres, SQLite or MySQL
 	Driver string // for sql.Open
 	DSN    string // for sql.Open; holds the password
 	Name   string // for messages: the URL without password and parameters
@@ -27,14 +31,16 @@ type Database struct {
 	secret []string
 }
 
-const dbForms = "use postgres://user:password@host:5432/database, sqlite:path or file:path?parameters"
+const dbForms = "use postgres://user:password@host:5432/database, mysql://user:password@host:3306/database, sqlite:path or file:path?parameters"
 
 // sqlitePragmas are for a file that producers and a relay share. Transactions
 // take the write lock at their begin: one that upgraded later could only fail.
 var sqliteDefaults = []string{"_pragma=journal_mode(WAL)", "_pragma=synchronous(NORMAL)", "_pragma=busy_timeout(5000)", "_txlock=immediate"}
 
-// ParseDatabase reads a database URL: postgres:// or postgresql://, sqlite: and
-// a path, or file: as SQLite knows it. SQLite parameters that are not given
+// ParseDatabase reads a database URL: postgres:// or postgresql://, mysql:// or
+// mariadb://, sqlite: and a path, or file: as SQLite knows it. Parameters of a
+// MySQL URL are those of its Go driver; interpolateParams is true unless it is
+// given. SQLite parameters that are not given
 // become journal_mode WAL, synchronous NORMAL, busy_timeout 5 s and immediate
 // transactions.
 func ParseDatabase(s string) (Database, error) {
@@ -45,29 +51,26 @@ func ParseDatabase(s string) (Database, error) {
 	case !ok:
 		return Database{}, errors.New("the database URL has no scheme: " + dbForms)
 	case scheme == "postgres" || scheme == "postgresql":
-		u, err := url.Parse(s)
+		u, err := parseURL(s)
 		if err != nil {
-			// The error would quote the URL, or the part of the password that it
-			// took for a port.
-			return Database{}, errors.New("the database URL cannot be parsed: percent-encode special characters of user and password; " + dbForms)
-		}
-		if u.Opaque != "" {
-			return Database{}, errors.New("the database URL has no // after its scheme: " + dbForms)
+			return Database{}, err
 		}
 		if !u.Query().Has("application_name") {
 			q := u.Query()
 			q.Set("application_name", "postrider")
 			u.RawQuery = q.Encode()
 		}
-		name := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
-		if u.User.Username() != "" {
-			name.User = url.User(u.User.Username())
-		}
-		d := Database{Engine: Postgres, Driver: "pgx", DSN: u.String(), Name: name.String(), secret: secrets(u)}
+		d := Database{Engine: Postgres, Driver: "pgx", DSN: u.String(), Name: nameOf(u), secret: secrets(u)}
 		if _, err := pgconn.ParseConfig(d.DSN); err != nil {
 			return Database{}, scrub(fmt.Errorf("the database URL: %w", err), d.secret)
 		}
 		return d, nil
+	case scheme == "mysql" || scheme == "mariadb":
+		u, err := parseURL(s)
+		if err != nil {
+			return Database{}, err
+		}
+		return mysqlDatabase(u)
 	case scheme == "sqlite", scheme == "file":
 		path, query, _ := strings.Cut(rest, "?")
 		if scheme == "sqlite" {
@@ -96,6 +99,47 @@ func ParseDatabase(s string) (Database, error) {
 		return Database{Engine: SQLite, Driver: "sqlite", DSN: "file:" + path + "?" + query, Name: "sqlite:" + file, path: strings.TrimPrefix(file, "//")}, nil
 	}
 	return Database{}, fmt.Errorf("the database URL has the scheme %q: %s", clip(scheme), dbForms)
+}
+
+// parseURL reads the URL of a server.
+func parseURL(s string) (*url.URL, error) {
+	u, err := url.Parse(s)
+	if err != nil {
+		// The error would quote the URL, or the part of the password that it
+		// took for a port.
+		return nil, errors.New("the database URL cannot be parsed: percent-encode special characters of user and password; " + dbForms)
+	}
+	if u.Opaque != "" {
+		return nil, errors.New("the database URL has no // after its scheme: " + dbForms)
+	}
+	return u, nil
+}
+
+// nameOf is the URL without password and parameters.
+func nameOf(u *url.URL) string {
+	name := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	if u.User.Username() != "" {
+		name.User = url.User(u.User.Username())
+	}
+	return name.String()
+}
+
+func mysqlDatabase(u *url.URL) (Database, error) {
+	d := Database{Engine: MySQL, Driver: "mysql", Name: nameOf(u), secret: secrets(u)}
+	q := u.Query()
+	if !q.Has("interpolateParams") {
+		q.Set("interpolateParams", "true") // a round trip less for each statement
+	}
+	c, err := mysql.ParseDSN("/?" + q.Encode())
+	if err != nil {
+		return Database{}, scrub(fmt.Errorf("the database URL: %w", err), d.secret)
+	}
+	c.User, c.DBName = u.User.Username(), strings.TrimPrefix(u.Path, "/")
+	c.Passwd, _ = u.User.Password()
+	c.Net, c.Addr = "tcp", net.JoinHostPort(cmp.Or(u.Hostname(), "127.0.0.1"), cmp.Or(u.Port(), "3306"))
+	c.Timeout = cmp.Or(c.Timeout, connectTimeout)
+	d.DSN = c.FormatDSN()
+	return d, nil
 }
 
 // exists reports an SQLite file that is not there; opening it would create it.

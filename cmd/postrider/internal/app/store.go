@@ -209,6 +209,8 @@ func Dialect(engine string) *sqlstore.Dialect {
 		return sqlstore.PostgreSQL
 	case SQLite:
 		return sqlstore.SQLite
+	case MySQL:
+		return sqlstore.MySQL
 	}
 	return nil
 }

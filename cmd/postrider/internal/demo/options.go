@@ -37,7 +37,7 @@ type Options struct {
 	// stream; nothing is removed at the end. Defaults to a temporary directory
 	// that is.
 	Keep string
-	// DB is the URL of a PostgreSQL database in which the demo makes and drops
+	// DB is the URL of a PostgreSQL or MySQL database in which the demo makes and drops
 	// schemas of its own. Defaults to SQLite files.
 	DB string
 	// NATS is the URL of a server with JetStream on which the demo makes and
@@ -106,8 +106,8 @@ func (o Options) validate() error {
 	if o.Crash && len(o.RelayCommand) == 0 {
 		return usage("--crash: this program does not say how its relays are started as child processes")
 	}
-	if d, err := app.ParseDatabase(o.DB); o.DB != "" && (err != nil || d.Engine != app.Postgres) {
-		return usage("--db is not the URL of a PostgreSQL database: use one such as postgres://user:password@host:5432/database, or leave --db out for SQLite")
+	if d, err := app.ParseDatabase(o.DB); o.DB != "" && (err != nil || d.Engine == app.SQLite) {
+		return usage("--db is not the URL of a database on a server: use one such as postgres://user:password@host:5432/database or mysql://user:password@host:3306/database, or leave --db out for SQLite")
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/app"
 )
 
 func TestValidate(t *testing.T) {
@@ -122,11 +124,14 @@ func TestPlanFollowsTheSeed(t *testing.T) {
 func TestStatementText(t *testing.T) {
 	t.Parallel()
 	const q = `UPDATE {customers} SET orders = ? WHERE id = ?`
-	if got, want := (engine{}).text(q), `UPDATE customers SET orders = ? WHERE id = ?`; got != want {
+	if got, want := (engine{Kind: app.SQLite}).text(q), `UPDATE customers SET orders = ? WHERE id = ?`; got != want {
 		t.Errorf("SQLite: %s, want %s", got, want)
 	}
-	if got, want := (engine{Postgres: true, Schema: "s"}).text(q), `UPDATE "s".customers SET orders = $1 WHERE id = $2`; got != want {
+	if got, want := (engine{Kind: app.Postgres, Schema: "s"}).text(q), `UPDATE "s".customers SET orders = $1 WHERE id = $2`; got != want {
 		t.Errorf("PostgreSQL: %s, want %s", got, want)
+	}
+	if got, want := (engine{Kind: app.MySQL, Schema: "s"}).text(q), "UPDATE `s`.customers SET orders = ? WHERE id = ?"; got != want {
+		t.Errorf("MySQL: %s, want %s", got, want)
 	}
 }
 
@@ -144,7 +149,7 @@ func TestVerdictText(t *testing.T) {
 		"order_violations": func(v *Verdict) { v.OrderViolations = 1 },
 		"dead":             func(v *Verdict) { v.Dead = 1 },
 		"pending_left":     func(v *Verdict) { v.PendingLeft = 1 },
-		"late_commits":     func(v *Verdict) { v.postgres, v.Orders = true, 1000 },
+		"late_commits":     func(v *Verdict) { v.server, v.Orders = true, 1000 },
 	} {
 		bad := v
 		spoil(&bad)

@@ -14,7 +14,7 @@ import (
 // orderTx is the transaction of one order: pgx's own on PostgreSQL, else that of
 // database/sql.
 type orderTx interface {
-	number(ctx context.Context, q string, arg int64, n *int64) error
+	number(ctx context.Context, e engine, customer int64) (int64, error)
 	exec(ctx context.Context, q string, args ...any) error
 	publish(ctx context.Context, p outbox.Publication) error
 	commit(ctx context.Context) error
@@ -51,8 +51,11 @@ type pgxOrder struct {
 	box *outbox.Outbox[pgx.Tx]
 }
 
-func (o pgxOrder) number(ctx context.Context, q string, arg int64, n *int64) error {
-	return o.tx.QueryRow(ctx, q, arg).Scan(n)
+const nextNumber = `UPDATE {customers} SET orders = orders + 1 WHERE id = ? RETURNING orders`
+
+func (o pgxOrder) number(ctx context.Context, e engine, customer int64) (n int64, err error) {
+	err = o.tx.QueryRow(ctx, e.text(nextNumber), customer).Scan(&n)
+	return n, err
 }
 
 func (o pgxOrder) exec(ctx context.Context, q string, args ...any) error {
@@ -79,8 +82,16 @@ type sqlOrder struct {
 	box *outbox.Outbox[sqlstore.Tx]
 }
 
-func (o sqlOrder) number(ctx context.Context, q string, arg int64, n *int64) error {
-	return o.tx.QueryRowContext(ctx, q, arg).Scan(n)
+func (o sqlOrder) number(ctx context.Context, e engine, customer int64) (n int64, err error) {
+	if e.Kind != app.MySQL {
+		err = o.tx.QueryRowContext(ctx, e.text(nextNumber), customer).Scan(&n)
+		return n, err
+	}
+	res, err := o.tx.ExecContext(ctx, e.text(`UPDATE {customers} SET orders = LAST_INSERT_ID(orders + 1) WHERE id = ?`), customer)
+	if err != nil {
+		return 0, err
+	}
+	return res.LastInsertId()
 }
 
 func (o sqlOrder) exec(ctx context.Context, q string, args ...any) error {

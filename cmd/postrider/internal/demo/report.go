@@ -133,7 +133,7 @@ func (v Verdict) text() string {
 	switch {
 	case v.LateCommits > 0:
 		line(true, "%s committed after a later position of their lane was out", group(v.LateCommits))
-	case v.postgres && v.Orders >= lateProof:
+	case v.server && v.Orders >= lateProof:
 		line(false, "no order committed after a later position of its lane was out")
 	}
 	line(v.Dead == 0 && v.PendingLeft == 0, "%s dead letters, %s left in the outbox", group(v.Dead), group(v.PendingLeft))

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/app"
 )
 
 const (
@@ -113,10 +115,18 @@ func (d *demo) open(ctx context.Context) error {
 		return err
 	}
 	run := strings.ToLower(rand.Text()[:10])
-	shopEngine := engine{Postgres: true, URL: d.opts.DB, Schema: "postrider_demo_" + run}
-	booksEngine := engine{Postgres: true, URL: d.opts.DB, Schema: shopEngine.Schema + "_books"}
+	shopEngine := engine{URL: d.opts.DB, Schema: "postrider_demo_" + run}
 	if d.opts.DB != "" {
-		drop, err := createSchemas(ctx, d.opts.DB, shopEngine.Schema, booksEngine.Schema)
+		db, err := app.ParseDatabase(d.opts.DB)
+		if err != nil {
+			return usage("--db: %w", err)
+		}
+		shopEngine.Kind = db.Engine
+	}
+	booksEngine := shopEngine
+	booksEngine.Schema += "_books"
+	if d.opts.DB != "" {
+		drop, err := createSchemas(ctx, shopEngine, shopEngine.Schema, booksEngine.Schema)
 		if err != nil {
 			return err
 		}

@@ -62,7 +62,7 @@ func openShop(ctx context.Context, e engine, opts Options, subject string) (s *s
 		}
 	}()
 	conns := opts.Producers + 1
-	if !e.Postgres {
+	if !e.server() {
 		conns = 1
 	}
 	if s.db, err = e.open(ctx, conns); err != nil {
@@ -79,11 +79,11 @@ func openShop(ctx context.Context, e engine, opts Options, subject string) (s *s
 	}
 	err = e.tables(ctx, s.db.DB,
 		`CREATE TABLE {customers} (id BIGINT PRIMARY KEY, orders BIGINT NOT NULL)`,
-		`CREATE TABLE {orders} (message TEXT PRIMARY KEY, customer BIGINT NOT NULL, number BIGINT NOT NULL, cents BIGINT NOT NULL, UNIQUE (customer, number))`,
+		`CREATE TABLE {orders} (message VARCHAR(36) PRIMARY KEY, customer BIGINT NOT NULL, number BIGINT NOT NULL, cents BIGINT NOT NULL, UNIQUE (customer, number))`,
 		// The diary is written after the fact, outside the order's own
 		// transaction: what was rolled back stands there too. Nanoseconds
 		// since 1970.
-		`CREATE TABLE {diary} (message TEXT PRIMARY KEY, began BIGINT NOT NULL, committing BIGINT NOT NULL, committed BIGINT NOT NULL)`,
+		`CREATE TABLE {diary} (message VARCHAR(36) PRIMARY KEY, began BIGINT NOT NULL, committing BIGINT NOT NULL, committed BIGINT NOT NULL)`,
 		`CREATE TABLE {kills} (at BIGINT NOT NULL, relay BIGINT NOT NULL, undelivered BIGINT NOT NULL)`,
 	)
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *shop) insert(ctx context.Context, table string, columns, rows int, row 
 // take waits for the turn to write, and gives it back when the returned
 // function is called.
 func (s *shop) take() (release func()) {
-	if s.Postgres {
+	if s.server() {
 		return func() {}
 	}
 	s.turn.Lock()
@@ -230,7 +230,7 @@ func (s *shop) place(ctx context.Context, ticket int64) (Entry, error) {
 	release := s.take()
 	e.Began = time.Now()
 	err := s.transaction(ctx, p, id, &e)
-	if !s.Postgres {
+	if !s.server() {
 		// A relay that waits for SQLite's lock looks for it in steps that grow
 		// to 100 ms: the longer it was kept waiting, the longer the pause that
 		// it needs to get in.
@@ -266,8 +266,7 @@ func (s *shop) transaction(ctx context.Context, p plan, id outbox.ID, e *Entry) 
 	// The customer's row is locked first: from here on the numbers, the
 	// messages and the commits of one customer are in one order.
 	order := placed{Customer: p.customer, Cents: p.cents}
-	err = tx.number(ctx, s.text(`UPDATE {customers} SET orders = orders + 1 WHERE id = ? RETURNING orders`), p.customer, &order.Number)
-	if err != nil {
+	if order.Number, err = tx.number(ctx, s.engine, p.customer); err != nil {
 		return err
 	}
 	err = tx.exec(ctx, s.text(`INSERT INTO {orders} VALUES (?, ?, ?, ?)`), e.Message, order.Customer, order.Number, order.Cents)
@@ -332,7 +331,7 @@ func (s *shop) orders(ctx context.Context) (int64, error) {
 
 // record reads what the shop's database says at the end.
 func (s *shop) record(ctx context.Context, r *Recorded) (err error) {
-	r.PostgreSQL = s.Postgres
+	r.Server = s.server()
 	if r.Committed, err = readOrders(ctx, s.read.DB, s.text(`SELECT message, customer, number FROM {orders}`)); err != nil {
 		return err
 	}

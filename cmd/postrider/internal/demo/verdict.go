@@ -10,9 +10,9 @@ import (
 
 // Recorded is what the two databases and the stream say at the end of a run.
 type Recorded struct {
-	// PostgreSQL tells that many shop transactions could be open at once. Only
+	// Server tells that many shop transactions could be open at once. Only
 	// then can a message commit late.
-	PostgreSQL bool
+	Server bool
 	// Committed are the shop's order rows: the truth about what was ordered.
 	Committed []Order
 	// Diary is what the producers wrote down about each order they placed.
@@ -92,10 +92,10 @@ type Verdict struct {
 	// last first delivery.
 	Rate float64 `json:"msgs_per_s"`
 
-	postgres bool
+	server bool
 }
 
-// lateProof is the number of orders from which a run on PostgreSQL must have
+// lateProof is the number of orders from which a run on a server must have
 // met a late commit: without one it has not shown what it is there to show.
 const lateProof = 1000
 
@@ -108,7 +108,7 @@ func Judge(r Recorded) Verdict {
 		Dead:        r.Dead,
 		PendingLeft: r.Pending,
 		RelayKills:  r.Kills,
-		postgres:    r.PostgreSQL,
+		server:      r.Server,
 	}
 	v.RolledBack = v.Orders - v.Committed
 
@@ -271,8 +271,8 @@ func (v Verdict) Failures() []string {
 	if v.Effects != v.Committed {
 		fail("effects is %d, committed is %d: they must be equal", v.Effects, v.Committed)
 	}
-	if v.postgres && v.Orders >= lateProof && v.LateCommits == 0 {
-		fail("late_commits is 0 in %d orders on PostgreSQL: the run did not meet the case it is there to show; run it again with more --producers and --customers", v.Orders)
+	if v.server && v.Orders >= lateProof && v.LateCommits == 0 {
+		fail("late_commits is 0 in %d orders on a server: the run did not meet the case it is there to show; run it again with more --producers and --customers", v.Orders)
 	}
 	return fs
 }

@@ -128,10 +128,10 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestLateCommitsAreDemandedOfPostgreSQL(t *testing.T) {
+func TestLateCommitsAreDemandedOfServers(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		postgres     bool
+		server       bool
 		orders, late int64
 		want         int
 	}{
@@ -140,7 +140,7 @@ func TestLateCommitsAreDemandedOfPostgreSQL(t *testing.T) {
 		{true, 999, 0, 0},
 		{false, 5000, 0, 0},
 	} {
-		v := Verdict{Orders: tc.orders, LateCommits: tc.late, postgres: tc.postgres}
+		v := Verdict{Orders: tc.orders, LateCommits: tc.late, server: tc.server}
 		if got := v.Failures(); len(got) != tc.want {
 			t.Errorf("%+v: failures %q, want %d", tc, got, tc.want)
 		}
