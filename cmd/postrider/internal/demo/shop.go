@@ -206,7 +206,7 @@ func (s *shop) plan(ticket int64) plan {
 	switch {
 	case ticket%200 == 100:
 		p.open = 500 * time.Millisecond
-		p.last = s.Postgres && ticket+100 <= int64(s.opts.Orders)
+		p.last = s.server() && ticket+100 <= int64(s.opts.Orders)
 	case r.IntN(3) == 0:
 		// 1 to 30 ms, short ones more often, as in life.
 		p.open = time.Duration(float64(time.Millisecond) * math.Pow(30, r.Float64()))
