@@ -47,6 +47,10 @@
 // SQLite has one writer: a transaction holds the write lock while its handler
 // runs. Keep handlers short, and do slow work before Process.
 //
+// A handler whose effect lies outside of the database takes a [Claim] instead: a
+// lease that survives no longer than its holder, and never more than one at a
+// time. It makes duplicates rare, not impossible.
+//
 // # How long to remember
 //
 // A record is kept for Options.Retention. It must outlast the longest

@@ -21,8 +21,11 @@ type Store[Tx any] interface {
 	// r.ProcessedAt (ExpiresAt <= ProcessedAt). A concurrent reservation of the
 	// same message waits for the other transaction's end. false: the message
 	// was processed; nothing changed. No statement of it fails for a duplicate.
+	// A live claim of the message (see [ClaimStore]) is [ErrInProgress]; tx is
+	// usable.
 	Reserve(ctx context.Context, tx Tx, r Record) (bool, error)
-	// Processed reports whether an unexpired record exists, as tx sees it.
+	// Processed reports whether an unexpired record exists, as tx sees it. A
+	// claim is none.
 	Processed(ctx context.Context, tx Tx, consumer, messageID string, now time.Time) (bool, error)
 	// Mark inserts r or overwrites the record that exists.
 	Mark(ctx context.Context, tx Tx, r Record) error

@@ -84,6 +84,9 @@ func New[Tx any](s Store[Tx], opts *Options) (*Inbox[Tx], error) {
 // every other one names the message. A panic of fn passes through: it must end
 // in a rollback too.
 //
+// A message that another consumer of this name has under a live [Claim] is
+// [ErrInProgress].
+//
 // The id is compared byte by byte; use the CloudEvents id, which is the
 // outbox's record id. Consumers are independent of each other: give each
 // logically separate effect a name. Ids and names are 1 to [MaxName] bytes of

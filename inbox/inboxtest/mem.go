@@ -16,10 +16,18 @@ var ErrTxDone = errors.New("transaction has already ended")
 type key struct{ consumer, messageID string }
 
 type row struct {
-	rec    *inbox.Record // committed; nil: none
-	next   *inbox.Record // written by holder
-	holder *MemTx        // has written the row and not ended
+	rec    *entry // committed; nil: none
+	next   *entry // written by holder; nil: deleted
+	holder *MemTx // has written the row and not ended
 }
+
+// entry is a record, or a claim if it has a token.
+type entry struct {
+	inbox.Record
+	token inbox.Token
+}
+
+func (e *entry) claim() bool { return e.token != inbox.Token{} }
 
 // Mem is an inbox store in memory, at READ COMMITTED: whoever writes a record
 // that another transaction has written waits for that one's end. It is safe
@@ -38,7 +46,10 @@ type MemTx struct {
 	over    bool
 }
 
-var _ inbox.Store[*MemTx] = (*Mem)(nil)
+var (
+	_ inbox.Store[*MemTx] = (*Mem)(nil)
+	_ inbox.ClaimStore    = (*Mem)(nil)
+)
 
 // NewMem returns an empty store.
 func NewMem() *Mem { return &Mem{rows: map[key]*row{}} }
@@ -96,15 +107,16 @@ func (m *Mem) lock(ctx context.Context, tx *MemTx, k key) (*row, error) {
 	}
 }
 
-func (tx *MemTx) write(r *row, rec inbox.Record) {
+// write sets the row; nil deletes it.
+func (tx *MemTx) write(r *row, e *entry) {
 	if r.holder == nil {
 		r.holder = tx
 		tx.written = append(tx.written, r)
 	}
-	r.next = &rec
+	r.next = e
 }
 
-func (r *row) seenBy(tx *MemTx) *inbox.Record {
+func (r *row) seenBy(tx *MemTx) *entry {
 	if r != nil && r.holder == tx {
 		return r.next
 	}
@@ -114,7 +126,7 @@ func (r *row) seenBy(tx *MemTx) *inbox.Record {
 	return r.rec
 }
 
-func live(rec *inbox.Record, now time.Time) bool {
+func live(rec *entry, now time.Time) bool {
 	return rec != nil && (rec.ExpiresAt.IsZero() || rec.ExpiresAt.After(now))
 }
 
@@ -125,10 +137,13 @@ func (m *Mem) Reserve(ctx context.Context, tx *MemTx, rec inbox.Record) (bool, e
 		return false, err
 	}
 	defer m.mu.Unlock()
-	if live(r.seenBy(tx), rec.ProcessedAt) {
+	if e := r.seenBy(tx); live(e, rec.ProcessedAt) {
+		if e.claim() {
+			return false, inbox.ErrInProgress
+		}
 		return false, nil
 	}
-	tx.write(r, rec)
+	tx.write(r, &entry{Record: rec})
 	return true, nil
 }
 
@@ -139,7 +154,8 @@ func (m *Mem) Processed(ctx context.Context, tx *MemTx, consumer, messageID stri
 	if tx == nil || tx.over {
 		return false, ErrTxDone
 	}
-	return live(m.rows[key{consumer, messageID}].seenBy(tx), now), ctx.Err()
+	e := m.rows[key{consumer, messageID}].seenBy(tx)
+	return live(e, now) && !e.claim(), ctx.Err()
 }
 
 // Mark implements [inbox.Store].
@@ -149,8 +165,69 @@ func (m *Mem) Mark(ctx context.Context, tx *MemTx, rec inbox.Record) error {
 		return err
 	}
 	defer m.mu.Unlock()
-	tx.write(r, rec)
+	tx.write(r, &entry{Record: rec})
 	return nil
+}
+
+// change runs fn on what is recorded of a message, in a transaction of its own;
+// fn returns what is to be recorded and whether that is a change.
+func (m *Mem) change(ctx context.Context, consumer, messageID string, fn func(e *entry) (*entry, bool)) (changed bool, err error) {
+	tx := m.Begin()
+	r, err := m.lock(ctx, tx, key{consumer, messageID})
+	if err != nil {
+		return false, err
+	}
+	next, changed := fn(r.seenBy(tx))
+	if changed {
+		tx.write(r, next)
+	}
+	m.mu.Unlock()
+	return changed, tx.Commit()
+}
+
+// ClaimMessage implements [inbox.ClaimStore].
+func (m *Mem) ClaimMessage(ctx context.Context, rec inbox.Record, t inbox.Token) (state inbox.State, err error) {
+	_, err = m.change(ctx, rec.Consumer, rec.MessageID, func(e *entry) (*entry, bool) {
+		switch {
+		case !live(e, rec.ProcessedAt):
+			state = inbox.Claimed
+			return &entry{rec, t}, true
+		case e.claim():
+			state = inbox.InProgress
+		default:
+			state = inbox.Done
+		}
+		return nil, false
+	})
+	return state, err
+}
+
+// RenewMessage implements [inbox.ClaimStore].
+func (m *Mem) RenewMessage(ctx context.Context, rec inbox.Record, t inbox.Token) (bool, error) {
+	return m.change(ctx, rec.Consumer, rec.MessageID, func(e *entry) (*entry, bool) {
+		if !live(e, rec.ProcessedAt) || e.token != t {
+			return nil, false
+		}
+		longer := *e
+		if rec.ExpiresAt.After(e.ExpiresAt) {
+			longer.ExpiresAt = rec.ExpiresAt
+		}
+		return &longer, true
+	})
+}
+
+// CompleteMessage implements [inbox.ClaimStore].
+func (m *Mem) CompleteMessage(ctx context.Context, rec inbox.Record, t inbox.Token) (bool, error) {
+	return m.change(ctx, rec.Consumer, rec.MessageID, func(e *entry) (*entry, bool) {
+		return &entry{Record: rec}, e != nil && e.token == t
+	})
+}
+
+// ReleaseMessage implements [inbox.ClaimStore].
+func (m *Mem) ReleaseMessage(ctx context.Context, consumer, messageID string, t inbox.Token) (bool, error) {
+	return m.change(ctx, consumer, messageID, func(e *entry) (*entry, bool) {
+		return nil, e != nil && e.token == t
+	})
 }
 
 // Purge implements [inbox.Store]. Records that an open transaction has written

@@ -27,7 +27,8 @@ type Fixture[Tx any] struct {
 // patience is how long a reservation that has to wait is watched waiting.
 const patience = 100 * time.Millisecond
 
-// Run checks every rule of [inbox.Store], one subtest a rule. newFixture is
+// Run checks every rule of [inbox.Store], and of [inbox.ClaimStore], one subtest a
+// rule. Those of claims are left out where the store has none. newFixture is
 // called once for each subtest.
 func Run[Tx any](t *testing.T, newFixture func(t *testing.T) Fixture[Tx]) {
 	for _, c := range []struct {
@@ -49,6 +50,15 @@ func Run[Tx any](t *testing.T, newFixture func(t *testing.T) Fixture[Tx]) {
 		{"I3_waiting_ends_with_the_context", waitEnds[Tx]},
 		{"I3_64_deliveries_one_effect", oneEffect[Tx]},
 		{"I3_64_deliveries_take_over_an_expired_one_once", oneTakeOver[Tx]},
+		{"I4_states_of_a_message", claimStates[Tx]},
+		{"I4_a_lease_ends_at_its_instant", leaseEnds[Tx]},
+		{"I4_only_the_token_that_holds_it_counts", oldToken[Tx]},
+		{"I4_renewal_prolongs_and_never_shortens", renewal[Tx]},
+		{"I4_release_frees", releaseFrees[Tx]},
+		{"I4_complete_after_the_lease", lateComplete[Tx]},
+		{"I4_a_reservation_meets_a_claim", claimAndReserve[Tx]},
+		{"I4_a_claim_waits_for_a_reservation", claimWaits[Tx]},
+		{"I4_64_claimers_one_holder", oneHolder[Tx]},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

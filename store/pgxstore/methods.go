@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
 )
 
@@ -185,4 +186,24 @@ func (s *Store) Inspect(ctx context.Context, now time.Time) (outbox.Overview, er
 // records, so that it holds no lock for long.
 func (s *Store) Purge(ctx context.Context, now time.Time, limit int) (deleted int, err error) {
 	return s.core.Purge(ctx, now, limit)
+}
+
+// ClaimMessage implements inbox.ClaimStore.
+func (s *Store) ClaimMessage(ctx context.Context, r inbox.Record, t inbox.Token) (inbox.State, error) {
+	return s.core.ClaimMessage(ctx, r, t)
+}
+
+// RenewMessage implements inbox.ClaimStore.
+func (s *Store) RenewMessage(ctx context.Context, r inbox.Record, t inbox.Token) (bool, error) {
+	return s.core.RenewMessage(ctx, r, t)
+}
+
+// CompleteMessage implements inbox.ClaimStore.
+func (s *Store) CompleteMessage(ctx context.Context, r inbox.Record, t inbox.Token) (bool, error) {
+	return s.core.CompleteMessage(ctx, r, t)
+}
+
+// ReleaseMessage implements inbox.ClaimStore.
+func (s *Store) ReleaseMessage(ctx context.Context, consumer, messageID string, t inbox.Token) (bool, error) {
+	return s.core.ReleaseMessage(ctx, consumer, messageID, t)
 }

@@ -62,6 +62,7 @@ var (
 	_ outbox.LaneParker       = (*Store)(nil)
 	_ outbox.Inspector        = (*Store)(nil)
 	_ inbox.Store[pgx.Tx]     = (*Store)(nil)
+	_ inbox.ClaimStore        = (*Store)(nil)
 )
 
 // New returns a store on pool. opts may be nil. It creates no tables: see

@@ -22,7 +22,7 @@ type Dialect struct {
 func (d *Dialect) String() string { return d.core.String() }
 
 var (
-	// PostgreSQL 12 and later, with any driver for it. Package pgxstore is
+	// PostgreSQL 13 and later, with any driver for it. Package pgxstore is
 	// faster where the driver is pgx.
 	PostgreSQL = &Dialect{sqlcore.PostgreSQL, []string{"pgx", "pq.", "stdlib"}}
 

@@ -61,6 +61,7 @@ var (
 	_ outbox.LaneParker    = (*Store)(nil)
 	_ outbox.Inspector     = (*Store)(nil)
 	_ inbox.Store[Tx]      = (*Store)(nil)
+	_ inbox.ClaimStore     = (*Store)(nil)
 )
 
 // New returns a store on db, whose driver speaks d. opts may be nil. It creates

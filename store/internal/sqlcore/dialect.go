@@ -20,6 +20,8 @@ type Dialect struct {
 	texts  texts
 	macros []string // pairs for strings.NewReplacer
 	begin  string   // begins a transaction that may write
+	// beginPinned does so on a connection that prepare has readied; "" is begin.
+	beginPinned string
 	// beginRead begins a read on a connection of the pool, whose settings are
 	// not the store's; "" where a read needs none.
 	beginRead string
@@ -224,10 +226,15 @@ type texts struct {
 	Confirmed   string // u(lane); how many are not
 
 	// Inbox.
-	Reserve    string  // consumer, message id, processed, expires
-	Processed  string  // now, consumer, message id
-	MarkInbox  string  // consumer, message id, processed, expires
-	PurgeInbox limited // now
+	Reserve       string  // consumer, message id, processed, expires
+	Processed     string  // now, consumer, message id
+	MarkInbox     string  // consumer, message id, processed, expires
+	PurgeInbox    limited // now
+	ClaimInbox    string  // consumer, message id, now, lease's end, token
+	InboxToken    string  // consumer, message id
+	RenewInbox    string  // consumer, message id, now, lease's end, token
+	CompleteInbox string  // consumer, message id, processed, expires, token
+	ReleaseInbox  string  // consumer, message id, token
 }
 
 // messageColumns are the columns of a message, in the order in which Enlist

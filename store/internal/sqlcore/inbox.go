@@ -1,6 +1,7 @@
 package sqlcore
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"time"
@@ -45,11 +46,29 @@ func (s *Store) Reserve(ctx context.Context, tx Querier, r inbox.Record) (ok boo
 		return false, invalid("inbox record %q of %q has no ProcessedAt: set it to the current time", r.MessageID, r.Consumer)
 	}
 	err = s.inTx(r.Consumer, r.MessageID, func() error {
-		n, err := s.dress(tx).Exec(ctx, s.q.Reserve, s.inboxArgs(r)...)
-		ok = n > 0
+		q := s.dress(tx)
+		n, err := q.Exec(ctx, s.q.Reserve, s.inboxArgs(r)...)
+		if ok = n > 0; ok || err != nil {
+			return err
+		}
+		token, err := s.inboxToken(ctx, q, r)
+		if err == nil && token != nil {
+			return inbox.ErrInProgress
+		}
 		return err
 	})
 	return ok, err
+}
+
+// inboxToken is the token of a message's claim, nil where it is no claim. A record
+// that an older snapshot does not show is none.
+func (s *Store) inboxToken(ctx context.Context, q Querier, r inbox.Record) (token []byte, err error) {
+	var t bytesColumn
+	err = queryRow(ctx, q, s.q.InboxToken, []any{r.Consumer, r.MessageID}, &t)
+	if err == errNoRow {
+		return nil, nil
+	}
+	return t, err
 }
 
 // Processed implements inbox.Store.
@@ -72,6 +91,79 @@ func (s *Store) Mark(ctx context.Context, tx Querier, r inbox.Record) error {
 		_, err := s.dress(tx).Exec(ctx, s.q.MarkInbox, s.inboxArgs(r)...)
 		return err
 	})
+}
+
+// checkInboxClaim checks a claim of r.
+func checkInboxClaim(r inbox.Record, t inbox.Token) error {
+	switch {
+	case t == inbox.Token{}:
+		return invalid("claim of message %q of %q has a zero token: draw one", r.MessageID, r.Consumer)
+	case r.ProcessedAt.IsZero():
+		return invalid("inbox record %q of %q has no ProcessedAt: set it to the current time", r.MessageID, r.Consumer)
+	}
+	return checkInbox(r.Consumer, r.MessageID)
+}
+
+// ClaimMessage implements inbox.ClaimStore.
+func (s *Store) ClaimMessage(ctx context.Context, r inbox.Record, t inbox.Token) (state inbox.State, err error) {
+	if err := checkInboxClaim(r, t); err != nil {
+		return 0, err
+	}
+	if !r.ExpiresAt.After(r.ProcessedAt) {
+		return 0, invalid("claim of message %q of %q: its lease ends at %v, which is not after now, %v", r.MessageID, r.Consumer, r.ExpiresAt, r.ProcessedAt)
+	}
+	err = s.write(ctx, "claim message", func(q Querier) error {
+		if _, err := q.Exec(ctx, s.q.ClaimInbox, append(s.inboxArgs(r), t[:])...); err != nil {
+			return err
+		}
+		// The statement has locked the row, whosesoever it is.
+		token, err := s.inboxToken(ctx, q, r)
+		switch {
+		case bytes.Equal(token, t[:]):
+			state = inbox.Claimed
+		case token != nil:
+			state = inbox.InProgress
+		default:
+			state = inbox.Done
+		}
+		return err
+	})
+	return state, err
+}
+
+// RenewMessage implements inbox.ClaimStore.
+func (s *Store) RenewMessage(ctx context.Context, r inbox.Record, t inbox.Token) (bool, error) {
+	return s.changeClaim(ctx, "renew claim of message", s.q.RenewInbox, r, t)
+}
+
+// CompleteMessage implements inbox.ClaimStore.
+func (s *Store) CompleteMessage(ctx context.Context, r inbox.Record, t inbox.Token) (bool, error) {
+	return s.changeClaim(ctx, "complete message", s.q.CompleteInbox, r, t)
+}
+
+func (s *Store) changeClaim(ctx context.Context, what, text string, r inbox.Record, t inbox.Token) (ok bool, err error) {
+	if err := checkInboxClaim(r, t); err != nil {
+		return false, err
+	}
+	err = s.write(ctx, what, func(q Querier) error {
+		n, err := q.Exec(ctx, text, append(s.inboxArgs(r), t[:])...)
+		ok = n > 0
+		return err
+	})
+	return ok, err
+}
+
+// ReleaseMessage implements inbox.ClaimStore.
+func (s *Store) ReleaseMessage(ctx context.Context, consumer, messageID string, t inbox.Token) (ok bool, err error) {
+	if err := checkInbox(consumer, messageID); err != nil {
+		return false, err
+	}
+	err = s.write(ctx, "release message", func(q Querier) error {
+		n, err := q.Exec(ctx, s.q.ReleaseInbox, consumer, messageID, t[:])
+		ok = n > 0
+		return err
+	})
+	return ok, err
 }
 
 // Purge implements inbox.Store. It deletes in transactions of at most 1,024

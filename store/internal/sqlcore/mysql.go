@@ -25,15 +25,16 @@ var mysqlDialect = Dialect{
 	engine: schema.MySQL,
 	// Whatever the session's default is: at REPEATABLE READ, the server's, ranges
 	// are locked and relays end in deadlocks.
-	begin:      "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;; START TRANSACTION READ WRITE",
-	beginRead:  "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;; START TRANSACTION READ ONLY",
-	scripts:    true,
-	perLane:    true,
-	ddlCommits: true,
-	rows:       func(columns int) RowWriter { return &tableRows{columns: columns} },
-	id:         func(id outbox.ID) any { return id[:] },
-	lanes:      func(first, n int64) any { return numbers('[', first, n, ']') },
-	missing:    func(err error) bool { c := codeMySQL(err); return c == 1146 || c == 1049 },
+	begin:       "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;; START TRANSACTION READ WRITE",
+	beginPinned: "START TRANSACTION READ WRITE",
+	beginRead:   "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;; START TRANSACTION READ ONLY",
+	scripts:     true,
+	perLane:     true,
+	ddlCommits:  true,
+	rows:        func(columns int) RowWriter { return &tableRows{columns: columns} },
+	id:          func(id outbox.ID) any { return id[:] },
+	lanes:       func(first, n int64) any { return numbers('[', first, n, ']') },
+	missing:     func(err error) bool { c := codeMySQL(err); return c == 1146 || c == 1049 },
 	busy: func(err error) bool {
 		// Deadlock, lock wait timeout, and MariaDB's "record has changed".
 		return slices.Contains([]int{1213, 1205, 1020}, codeMySQL(err))
@@ -70,6 +71,7 @@ var mysqlDialect = Dialect{
  WHERE o.claim_token = ?3 AND o.claim_until > ?1`,
 		"{claimed deferred}", `{every_lane} STRAIGHT_JOIN {deferred} o ON o.lane = l.lane AND o.id = ?2
  WHERE o.claim_token = ?3 AND o.claim_until > ?1`,
+		"{forgotten}", "{relays} g WHERE g.expires_at < ?1 AND NOT EXISTS (SELECT 1 FROM {lanes} l WHERE l.owner = g.owner)",
 		// Materialized, so that it is not locked with the rows.
 		"{every_lane}", "(SELECT DISTINCT lane FROM {lanes}) l",
 		"{lock}", "CONCAT('postrider ', ?1, COALESCE(MD5(DATABASE()), ''))", // at most 64 characters
@@ -201,8 +203,9 @@ UNION ALL SELECT o.lane FROM {lanes} l STRAIGHT_JOIN {deferred} o ON o.lane = l.
   CASE WHEN EXISTS (SELECT 1 FROM {dead} d WHERE d.lane = l.lane AND d.key_hash IS NOT NULL) THEN 1 ELSE 0 END
   FROM {lanes} l JOIN {lane_marks} m ON m.lane = l.lane
  WHERE l.owner = ?1 ORDER BY l.lane`,
-		ForgetRelays: `DELETE r FROM (SELECT DISTINCT g.owner FROM {relays} g WHERE g.expires_at < ?1 AND NOT EXISTS (SELECT 1 FROM {lanes} l WHERE l.owner = g.owner)) u
-  STRAIGHT_JOIN {relays} r ON r.owner = u.owner`,
+		// The look does not lock; the delete locks all that it reads.
+		ForgetRelays: `if SELECT 1 FROM {forgotten} LIMIT 1
+;; DELETE r FROM (SELECT DISTINCT g.owner FROM {forgotten}) u STRAIGHT_JOIN {relays} r ON r.owner = u.owner`,
 
 		Fence: `SELECT l.lane, l.config FROM {u:lane+epoch} STRAIGHT_JOIN {lanes} l ON l.lane = u.lane AND l.epoch = u.epoch
  WHERE l.owner = ?2 ORDER BY l.lane LOCK IN SHARE MODE`,
@@ -333,13 +336,24 @@ SELECT CASE WHEN d.pos = 0 OR EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.
 		Reserve: `INSERT INTO {inbox} (consumer, message_id, processed_at, expires_at) VALUES (?1, ?2, ?3, ?4)
 ON DUPLICATE KEY UPDATE repeats = CASE WHEN expires_at <= ?3 THEN 0 ELSE repeats + 1 END,
    processed_at = CASE WHEN expires_at <= ?3 THEN ?3 ELSE processed_at END,
-   token = CASE WHEN expires_at <= ?3 THEN NULL ELSE token END, lease_until = CASE WHEN expires_at <= ?3 THEN NULL ELSE lease_until END,
+   token = CASE WHEN expires_at <= ?3 THEN NULL ELSE token END,
    expires_at = CASE WHEN expires_at <= ?3 THEN ?4 ELSE expires_at END
 ;; > SELECT 1 FROM {inbox} WHERE consumer = ?1 AND message_id = ?2 AND repeats = 0`,
-		Processed: `SELECT count(*) FROM {inbox} WHERE consumer = ?2 AND message_id = ?3 AND (expires_at IS NULL OR expires_at > ?1)`,
+		Processed: `SELECT count(*) FROM {inbox} WHERE consumer = ?2 AND message_id = ?3 AND token IS NULL AND (expires_at IS NULL OR expires_at > ?1)`,
 		MarkInbox: `INSERT INTO {inbox} (consumer, message_id, processed_at, expires_at) VALUES (?1, ?2, ?3, ?4)
-ON DUPLICATE KEY UPDATE processed_at = ?3, expires_at = ?4, token = NULL, lease_until = NULL`,
-		PurgeInbox: limited{`DELETE FROM {inbox} WHERE expires_at <= ?1 ORDER BY expires_at LIMIT {LIMIT}`},
+ON DUPLICATE KEY UPDATE processed_at = ?3, expires_at = ?4, token = NULL`,
+		ClaimInbox: `INSERT INTO {inbox} (consumer, message_id, processed_at, expires_at, token) VALUES (?1, ?2, ?3, ?4, ?5)
+ON DUPLICATE KEY UPDATE repeats = CASE WHEN expires_at <= ?3 THEN 0 ELSE repeats END,
+   processed_at = CASE WHEN expires_at <= ?3 THEN ?3 ELSE processed_at END,
+   token = CASE WHEN expires_at <= ?3 THEN ?5 ELSE token END,
+   expires_at = CASE WHEN expires_at <= ?3 THEN ?4 ELSE expires_at END`,
+		InboxToken: `SELECT token FROM {inbox} WHERE consumer = ?1 AND message_id = ?2`,
+		RenewInbox: `> SELECT 1 FROM {inbox} WHERE consumer = ?1 AND message_id = ?2 AND token = ?5 AND expires_at > ?3 FOR UPDATE
+;; UPDATE {inbox} SET expires_at = GREATEST(expires_at, ?4) WHERE consumer = ?1 AND message_id = ?2 AND token = ?5`,
+		CompleteInbox: `UPDATE {inbox} SET processed_at = ?3, expires_at = ?4, token = NULL
+ WHERE consumer = ?1 AND message_id = ?2 AND token = ?5`,
+		ReleaseInbox: `DELETE FROM {inbox} WHERE consumer = ?1 AND message_id = ?2 AND token = ?3`,
+		PurgeInbox:   limited{`DELETE FROM {inbox} WHERE expires_at <= ?1 ORDER BY expires_at LIMIT {LIMIT}`},
 	},
 }
 

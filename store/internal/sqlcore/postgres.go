@@ -11,7 +11,7 @@ import (
 	"github.com/postrider/postrider/store/schema"
 )
 
-// PostgreSQL 12 and later.
+// PostgreSQL 13 and later.
 //
 // Every parameter has its type in the text, so that drivers need not guess.
 // Lists go over as array literals, which every driver can send as text.
@@ -39,7 +39,7 @@ var postgresDialect = Dialect{
 		return len(s) == 5 && slices.Contains([]string{"22", "23", "42", "44", "P0"}, s[:2])
 	},
 	prepare: preparePostgres,
-	least:   map[string][]int{"PostgreSQL": {12}},
+	least:   map[string][]int{"PostgreSQL": {13}},
 	macros: []string{
 		// As a sub-select it is worked out once and can bound an index scan.
 		"{now}", "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
@@ -336,12 +336,22 @@ ON CONFLICT (lane, id) DO NOTHING RETURNING id`,
 
 		Reserve: `INSERT INTO {inbox} AS i (consumer, message_id, processed_at, expires_at) VALUES ($1::text, $2::text, $3::bigint, $4::bigint)
 ON CONFLICT (consumer, message_id) DO UPDATE
-   SET processed_at = EXCLUDED.processed_at, expires_at = EXCLUDED.expires_at, token = NULL, lease_until = NULL
+   SET processed_at = EXCLUDED.processed_at, expires_at = EXCLUDED.expires_at, token = NULL
  WHERE i.expires_at <= EXCLUDED.processed_at`,
-		Processed: `SELECT count(*) FROM {inbox} WHERE consumer = $2::text AND message_id = $3::text AND (expires_at IS NULL OR expires_at > $1::bigint)`,
+		Processed: `SELECT count(*) FROM {inbox} WHERE consumer = $2::text AND message_id = $3::text AND token IS NULL AND (expires_at IS NULL OR expires_at > $1::bigint)`,
 		MarkInbox: `INSERT INTO {inbox} (consumer, message_id, processed_at, expires_at) VALUES ($1::text, $2::text, $3::bigint, $4::bigint)
 ON CONFLICT (consumer, message_id) DO UPDATE
-   SET processed_at = EXCLUDED.processed_at, expires_at = EXCLUDED.expires_at, token = NULL, lease_until = NULL`,
+   SET processed_at = EXCLUDED.processed_at, expires_at = EXCLUDED.expires_at, token = NULL`,
+		ClaimInbox: `INSERT INTO {inbox} AS i (consumer, message_id, processed_at, expires_at, token) VALUES ($1::text, $2::text, $3::bigint, $4::bigint, $5::bytea)
+ON CONFLICT (consumer, message_id) DO UPDATE
+   SET processed_at = EXCLUDED.processed_at, expires_at = EXCLUDED.expires_at, token = EXCLUDED.token
+ WHERE i.expires_at <= EXCLUDED.processed_at`,
+		InboxToken: `SELECT token FROM {inbox} WHERE consumer = $1::text AND message_id = $2::text`,
+		RenewInbox: `UPDATE {inbox} SET expires_at = GREATEST(expires_at, $4::bigint)
+ WHERE consumer = $1::text AND message_id = $2::text AND token = $5::bytea AND expires_at > $3::bigint`,
+		CompleteInbox: `UPDATE {inbox} SET processed_at = $3::bigint, expires_at = $4::bigint, token = NULL
+ WHERE consumer = $1::text AND message_id = $2::text AND token = $5::bytea`,
+		ReleaseInbox: `DELETE FROM {inbox} WHERE consumer = $1::text AND message_id = $2::text AND token = $3::bytea`,
 		PurgeInbox: limited{`DELETE FROM {inbox} WHERE (consumer, message_id) IN (
   SELECT consumer, message_id FROM {inbox} WHERE expires_at <= $1::bigint ORDER BY expires_at LIMIT {LIMIT} FOR UPDATE SKIP LOCKED)`},
 	},

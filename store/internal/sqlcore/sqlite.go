@@ -297,13 +297,23 @@ ON CONFLICT (lane, id) DO NOTHING RETURNING id`,
 
 		Reserve: `INSERT INTO {inbox} AS i (consumer, message_id, processed_at, expires_at) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (consumer, message_id) DO UPDATE
-   SET processed_at = excluded.processed_at, expires_at = excluded.expires_at, token = NULL, lease_until = NULL
+   SET processed_at = excluded.processed_at, expires_at = excluded.expires_at, token = NULL
  WHERE i.expires_at <= excluded.processed_at`,
-		Processed: `SELECT count(*) FROM {inbox} WHERE consumer = ?2 AND message_id = ?3 AND (expires_at IS NULL OR expires_at > ?1)`,
+		Processed: `SELECT count(*) FROM {inbox} WHERE consumer = ?2 AND message_id = ?3 AND token IS NULL AND (expires_at IS NULL OR expires_at > ?1)`,
 		MarkInbox: `INSERT INTO {inbox} (consumer, message_id, processed_at, expires_at) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (consumer, message_id) DO UPDATE
-   SET processed_at = excluded.processed_at, expires_at = excluded.expires_at, token = NULL, lease_until = NULL`,
-		PurgeInbox: limited{`DELETE FROM {inbox} WHERE rowid IN (SELECT rowid FROM {inbox} WHERE expires_at <= ?1 ORDER BY expires_at LIMIT {LIMIT})`},
+   SET processed_at = excluded.processed_at, expires_at = excluded.expires_at, token = NULL`,
+		ClaimInbox: `INSERT INTO {inbox} AS i (consumer, message_id, processed_at, expires_at, token) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (consumer, message_id) DO UPDATE
+   SET processed_at = excluded.processed_at, expires_at = excluded.expires_at, token = excluded.token
+ WHERE i.expires_at <= excluded.processed_at`,
+		InboxToken: `SELECT token FROM {inbox} WHERE consumer = ?1 AND message_id = ?2`,
+		RenewInbox: `UPDATE {inbox} SET expires_at = max(expires_at, ?4)
+ WHERE consumer = ?1 AND message_id = ?2 AND token = ?5 AND expires_at > ?3`,
+		CompleteInbox: `UPDATE {inbox} SET processed_at = ?3, expires_at = ?4, token = NULL
+ WHERE consumer = ?1 AND message_id = ?2 AND token = ?5`,
+		ReleaseInbox: `DELETE FROM {inbox} WHERE consumer = ?1 AND message_id = ?2 AND token = ?3`,
+		PurgeInbox:   limited{`DELETE FROM {inbox} WHERE rowid IN (SELECT rowid FROM {inbox} WHERE expires_at <= ?1 ORDER BY expires_at LIMIT {LIMIT})`},
 	},
 }
 

@@ -1,6 +1,7 @@
 package sqlcore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -319,7 +320,11 @@ func (s *Store) dress(q Querier) Querier {
 
 // write runs fn in a transaction that may write.
 func (h handle) write(ctx context.Context, what string, fn func(Querier) error) error {
-	return h.within(ctx, what, h.s.d.begin, fn)
+	begin := h.s.d.begin
+	if h.pin != nil {
+		begin = cmp.Or(h.s.d.beginPinned, begin)
+	}
+	return h.within(ctx, what, begin, fn)
 }
 
 func (h handle) within(ctx context.Context, what, begin string, fn func(Querier) error) error {

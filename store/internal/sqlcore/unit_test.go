@@ -63,7 +63,7 @@ func TestServerVersions(t *testing.T) {
 	}{
 		{PostgreSQL, "PostgreSQL 15.18 (Debian 15.18-0+deb12u1) on x86_64-pc-linux-gnu", ""},
 		{PostgreSQL, "PostgreSQL 18devel on x86_64", ""},
-		{PostgreSQL, "PostgreSQL 11.22 on x86_64", "the least that dialect PostgreSQL needs is PostgreSQL 12"},
+		{PostgreSQL, "PostgreSQL 12.22 on x86_64", "the least that dialect PostgreSQL needs is PostgreSQL 13"},
 		{PostgreSQL, "10.11.19-MariaDB-0+deb12u1", "does not fit the server"},
 		{SQLite, "3.54.1", ""},
 		{SQLite, "3.40.9", "needs is 3.41"},

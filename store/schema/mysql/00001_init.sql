@@ -175,12 +175,12 @@ CREATE TABLE IF NOT EXISTS {audit} (
     KEY {=audit_time} (at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin ROW_FORMAT=DYNAMIC;
 
--- repeats counts deliveries of a message that was processed already: the count of
--- rows that an upsert reports depends on the driver's settings.
+-- A row with a token is a claim, which expires with its lease. repeats counts
+-- deliveries of a message that was processed already: the count of rows that an
+-- upsert reports depends on the driver's settings.
 CREATE TABLE IF NOT EXISTS {inbox} (
     processed_at     BIGINT          NOT NULL,
     expires_at       BIGINT,
-    lease_until      BIGINT,
     repeats          BIGINT          NOT NULL DEFAULT 0,
     consumer         VARBINARY(255)  NOT NULL,
     message_id       VARBINARY(255)  NOT NULL,

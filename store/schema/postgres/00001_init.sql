@@ -210,10 +210,10 @@ CREATE TABLE {audit} (
 
 CREATE INDEX {=audit_time} ON {audit} (at);
 
+-- A row with a token is a claim, which expires with its lease.
 CREATE TABLE {inbox} (
     processed_at     bigint   NOT NULL,
     expires_at       bigint,
-    lease_until      bigint,
     consumer         text     NOT NULL,
     message_id       text     NOT NULL,
     token            bytea,

@@ -187,10 +187,10 @@ CREATE TABLE {audit} (
 
 CREATE INDEX {=audit_time} ON {audit} (at);
 
+-- A row with a token is a claim, which expires with its lease.
 CREATE TABLE {inbox} (
     processed_at     INTEGER  NOT NULL,
     expires_at       INTEGER,
-    lease_until      INTEGER,
     consumer         TEXT     NOT NULL,
     message_id       TEXT     NOT NULL,
     token            BLOB,

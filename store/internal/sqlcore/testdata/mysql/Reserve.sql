@@ -1,6 +1,6 @@
 INSERT INTO `postrider_inbox` (consumer, message_id, processed_at, expires_at) VALUES (?1, ?2, ?3, ?4)
 ON DUPLICATE KEY UPDATE repeats = CASE WHEN expires_at <= ?3 THEN 0 ELSE repeats + 1 END,
    processed_at = CASE WHEN expires_at <= ?3 THEN ?3 ELSE processed_at END,
-   token = CASE WHEN expires_at <= ?3 THEN NULL ELSE token END, lease_until = CASE WHEN expires_at <= ?3 THEN NULL ELSE lease_until END,
+   token = CASE WHEN expires_at <= ?3 THEN NULL ELSE token END,
    expires_at = CASE WHEN expires_at <= ?3 THEN ?4 ELSE expires_at END
 ;; > SELECT 1 FROM `postrider_inbox` WHERE consumer = ?1 AND message_id = ?2 AND repeats = 0

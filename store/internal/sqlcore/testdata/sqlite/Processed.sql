@@ -1,1 +1,1 @@
-SELECT count(*) FROM "postrider_inbox" WHERE consumer = ?2 AND message_id = ?3 AND (expires_at IS NULL OR expires_at > ?1)
+SELECT count(*) FROM "postrider_inbox" WHERE consumer = ?2 AND message_id = ?3 AND token IS NULL AND (expires_at IS NULL OR expires_at > ?1)

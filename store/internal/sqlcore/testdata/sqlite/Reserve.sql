@@ -1,4 +1,4 @@
 INSERT INTO "postrider_inbox" AS i (consumer, message_id, processed_at, expires_at) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (consumer, message_id) DO UPDATE
-   SET processed_at = excluded.processed_at, expires_at = excluded.expires_at, token = NULL, lease_until = NULL
+   SET processed_at = excluded.processed_at, expires_at = excluded.expires_at, token = NULL
  WHERE i.expires_at <= excluded.processed_at
