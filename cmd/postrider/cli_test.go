@@ -195,6 +195,7 @@ func TestSchemaScript(t *testing.T) {
 	for _, args := range [][]string{
 		{"schema", "--engine=postgres", "--schema=shop", "--prefix=pr_"},
 		{"schema", "--engine=sqlite", "--prefix=pr_"},
+		{"schema", "--engine=mysql", "--schema=shop", "--prefix=pr_"},
 		{"schema", "--db=sqlite:nowhere.db", "--prefix=pr_"},
 	} {
 		got := call(t, nil, args...)

@@ -97,6 +97,11 @@ func (p *program) deliver(s *settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	endHealth, err := serveHealth(p.ctx, s, st, log)
+	if err != nil {
+		return err
+	}
+	defer endHealth()
 	starting = false
 	log.Info("relay started", "db", st.Database.Name, "broker", broker.Name, "routes", strings.Join(names, ","))
 	started := time.Now()

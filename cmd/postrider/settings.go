@@ -52,6 +52,9 @@ type relayFlags struct {
 	Grace        string `placeholder:"DURATION" help:"How long a stop lets sends finish. Default: 10s."`
 	RequireOrder bool   `help:"Refuse a store that cannot keep order per key."`
 	Migrate      bool   `help:"Create or upgrade the tables at the start."`
+	Health       string `placeholder:"HOST:PORT" help:"Serve /live and /ready there by HTTP; :PORT is for this machine alone. Default: not served."`
+	HealthCount  string `placeholder:"N" help:"Not ready from so many pending messages on. Default: no limit."`
+	HealthAge    string `placeholder:"DURATION" help:"Not ready once the oldest pending message is so old. Default: no limit."`
 	LogFormat    string `placeholder:"FORMAT" help:"text or json. Default: text."`
 	LogLevel     string `placeholder:"LEVEL" help:"debug, info, warn or error. Debug shows every failed attempt. Default: info."`
 }
@@ -66,6 +69,9 @@ type settings struct {
 	ttl, poll, grace        time.Duration
 	backoffMin, backoffMax  time.Duration
 	poison                  string
+	health                  string
+	healthCount             int
+	healthAge               time.Duration
 	requireOrder, migrate   bool
 	logFormat, logLevel     string
 }
@@ -78,6 +84,7 @@ func (s *settings) fields() map[string]any {
 		"batch": &s.batch, "in_flight": &s.inFlight, "max_attempts": &s.maxAttempts,
 		"ttl": &s.ttl, "poll": &s.poll, "grace": &s.grace,
 		"poison": &s.poison, "backoff_min": &s.backoffMin, "backoff_max": &s.backoffMax,
+		"health": &s.health, "health_count": &s.healthCount, "health_age": &s.healthAge,
 		"require_order": &s.requireOrder, "migrate": &s.migrate,
 		"log_format": &s.logFormat, "log_level": &s.logLevel,
 	}

@@ -1,0 +1,284 @@
+package health_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider/health"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/storetest"
+)
+
+// answers is a store that says what it is told to.
+type answers struct {
+	outbox.Store
+	count   int64
+	oldest  time.Time
+	err     error
+	ageErr  error
+	asked   atomic.Int64
+	now     time.Time
+	patient bool // waits for the end of the context
+}
+
+func (a *answers) PendingCount(ctx context.Context, now time.Time) (int64, error) {
+	a.asked.Add(1)
+	a.now = now
+	if a.patient {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	return a.count, a.err
+}
+
+func (a *answers) OldestPending(context.Context, time.Time) (time.Time, bool, error) {
+	return a.oldest, !a.oldest.IsZero(), a.ageErr
+}
+
+func check(t *testing.T, s outbox.Store, at *health.Thresholds, now time.Time) health.Result {
+	t.Helper()
+	var r health.Registry
+	if err := r.Add("one", s, at); err != nil {
+		t.Fatal(err)
+	}
+	res, err := r.Check(t.Context(), "one", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// H1: several stores under explicit, case-sensitive names; an unknown or
+// duplicate name is an error that lists the known ones.
+func TestH1(t *testing.T) {
+	t.Parallel()
+	var r health.Registry
+	if _, err := r.Store("orders"); !errors.Is(err, outbox.ErrInvalidArgument) || !strings.Contains(err.Error(), "there are none") {
+		t.Errorf("a name in an empty registry: got %v", err)
+	}
+	orders, mail := &answers{}, &answers{}
+	for name, s := range map[string]outbox.Store{"orders": orders, "Orders": mail} {
+		if err := r.Add(name, s, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s, err := r.Store("orders"); err != nil || s != outbox.Store(orders) {
+		t.Errorf("store orders: got %v, %v", s, err)
+	}
+	if s, err := r.Store("Orders"); err != nil || s != outbox.Store(mail) {
+		t.Errorf("store Orders: got %v, %v", s, err)
+	}
+	if got := r.Names(); !slices.Equal(got, []string{"Orders", "orders"}) {
+		t.Errorf("names: got %q", got)
+	}
+	_, unknown := r.Check(t.Context(), "ORDERS", time.Now())
+	for what, err := range map[string]error{"unknown": unknown, "duplicate": r.Add("orders", mail, nil)} {
+		if !errors.Is(err, outbox.ErrInvalidArgument) || !strings.Contains(err.Error(), `"Orders", "orders"`) {
+			t.Errorf("%s name: got %v, want ErrInvalidArgument with the known names", what, err)
+		}
+	}
+	if s, err := r.Store("orders"); err != nil || s != outbox.Store(orders) {
+		t.Errorf("store orders after a duplicate: got %v, %v", s, err)
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		name string
+		s    outbox.Store
+		at   health.Thresholds
+		says string
+	}{
+		"no name":        {"", &answers{}, health.Thresholds{}, "limit 1 to 255"},
+		"long name":      {strings.Repeat("n", 256), &answers{}, health.Thresholds{}, "256 bytes"},
+		"control":        {"a\n", &answers{}, health.Thresholds{}, "control"},
+		"no store":       {"a", nil, health.Thresholds{}, "is nil"},
+		"negative count": {"a", &answers{}, health.Thresholds{DegradedCount: -1}, "-1"},
+		"negative age":   {"a", &answers{}, health.Thresholds{UnhealthyAge: -time.Second}, "-1s"},
+		"crossed counts": {"a", &answers{}, health.Thresholds{DegradedCount: 3, UnhealthyCount: 2}, "exchange"},
+		"crossed ages":   {"a", &answers{}, health.Thresholds{DegradedAge: 3, UnhealthyAge: 2}, "exchange"},
+	} {
+		var r health.Registry
+		if err := r.Add(tc.name, tc.s, &tc.at); !errors.Is(err, outbox.ErrInvalidArgument) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: got %v, want ErrInvalidArgument saying %q", name, err, tc.says)
+		}
+		if n := r.Names(); len(n) != 0 {
+			t.Errorf("%s: the registry has %q", name, n)
+		}
+	}
+}
+
+// H2: below, at and above each threshold.
+func TestH2_thresholds(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := &health.Thresholds{DegradedCount: 10, UnhealthyCount: 20, DegradedAge: time.Minute, UnhealthyAge: time.Hour}
+	for _, tc := range []struct {
+		count int64
+		age   time.Duration // -1: none is pending
+		want  health.Status
+		says  string
+	}{
+		{0, -1, health.Healthy, ""},
+		{9, time.Minute - 1, health.Healthy, ""},
+		{10, 0, health.Degraded, "10 messages are pending"},
+		{11, 0, health.Degraded, "11 messages"},
+		{19, 0, health.Degraded, ""},
+		{20, 0, health.Unhealthy, "20 messages"},
+		{21, 0, health.Unhealthy, "21 messages"},
+		{1, time.Minute, health.Degraded, "1m0s old"},
+		{1, time.Hour - 1, health.Degraded, ""},
+		{1, time.Hour, health.Unhealthy, "1h0m0s old"},
+		{20, time.Minute, health.Unhealthy, "20 messages"},
+		{10, time.Minute, health.Degraded, "10 messages are pending, the oldest"},
+	} {
+		s := &answers{count: tc.count}
+		if tc.age >= 0 {
+			s.oldest = now.Add(-tc.age)
+		}
+		r := check(t, s, at, now)
+		if r.Status != tc.want || !strings.Contains(r.Reason, tc.says) || (r.Reason == "") != (tc.want == health.Healthy) {
+			t.Errorf("%d pending, oldest %v: got %v, %q, want %v saying %q", tc.count, tc.age, r.Status, r.Reason, tc.want, tc.says)
+		}
+		if r.Pending != tc.count || !r.Known || r.Oldest != s.oldest || s.now != now || r.Name != "one" {
+			t.Errorf("%d pending: the result is not the store's: %+v", tc.count, r)
+		}
+	}
+	// Thresholds that are off never judge.
+	if r := check(t, &answers{count: 1 << 60, oldest: time.Unix(0, 0)}, nil, now); r.Status != health.Healthy {
+		t.Errorf("without thresholds: got %v", r.Status)
+	}
+}
+
+// H2: unknown stays unknown, an error is unhealthy with the error, and ends of
+// the context reach the store.
+func TestH2_errors(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("no route to host")
+	at := &health.Thresholds{UnhealthyCount: 1, UnhealthyAge: time.Second}
+	r := check(t, &answers{err: fmt.Errorf("replica: %w", outbox.ErrCountUnavailable)}, at, time.Now())
+	if r.Status != health.Degraded || r.Reason != "unknown" || r.Known || !errors.Is(r.Err, outbox.ErrCountUnavailable) {
+		t.Errorf("count unavailable: got %+v", r)
+	}
+	if r = check(t, &answers{err: broken}, at, time.Now()); r.Status != health.Unhealthy || !errors.Is(r.Err, broken) || r.Known {
+		t.Errorf("a broken store: got %+v", r)
+	}
+	if r = check(t, &answers{ageErr: broken}, at, time.Now()); r.Status != health.Unhealthy || !errors.Is(r.Err, broken) || !r.Known {
+		t.Errorf("no age: got %+v", r)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var reg health.Registry
+	if err := reg.Add("slow", &answers{patient: true}, at); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := reg.Check(ctx, "slow", time.Now()); err != nil || r.Status != health.Unhealthy || !errors.Is(r.Err, context.Canceled) {
+		t.Errorf("cancelled: got %+v, %v", r, err)
+	}
+}
+
+// V3: what counts is what is eligible: a schedule that is due now and an expired
+// claim, but no later schedule, live claim, parked key or dead letter.
+func TestV3_health(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	mem := storetest.NewMem(nil)
+	put := func(key string, at time.Time) outbox.ID {
+		r := outbox.Record{ID: outbox.NewID(), Transport: "default", Type: "t.v1", CreatedAt: now.Add(-time.Hour),
+			Message: outbox.Message{Destination: "d", DeliverAt: at, Event: outbox.Event{Source: "/t"}}}
+		if key != "" {
+			r.Message.Key = []byte(key)
+		}
+		tx := mem.Begin()
+		if err := errors.Join(mem.Enlist(t.Context(), tx, r), tx.Commit()); err != nil {
+			t.Fatal(err)
+		}
+		return r.ID
+	}
+	claim := func(id outbox.ID, from, until time.Time) {
+		if ok, err := mem.TryClaim(t.Context(), outbox.Claim{ID: id, Token: outbox.NewToken()}, from, until); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+	}
+	put("", now)                                                           // due at now
+	claim(put("", time.Time{}), now.Add(-time.Hour), now)                  // expired at now
+	claim(put("", time.Time{}), now.Add(-time.Hour), now.Add(time.Minute)) // live
+	put("", now.Add(time.Microsecond))                                     // later
+	put("parked", time.Time{})
+	if _, err := mem.ParkKey(t.Context(), outbox.ParkedKey{Route: "default", Key: []byte("parked")}); err != nil {
+		t.Fatal(err)
+	}
+	for count, want := range map[int64]health.Status{1: health.Degraded, 2: health.Degraded, 3: health.Healthy} {
+		if r := check(t, mem, &health.Thresholds{DegradedCount: count}, now); r.Status != want || r.Pending != 2 {
+			t.Errorf("threshold %d: got %v of %d pending, want %v of 2", count, r.Status, r.Pending, want)
+		}
+	}
+	if r := check(t, mem, &health.Thresholds{DegradedAge: time.Hour}, now); r.Status != health.Degraded {
+		t.Errorf("an hour old: got %+v", r)
+	}
+}
+
+func get(h http.Handler, path string) (int, map[string]any) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	var body map[string]any
+	_ = json.Unmarshal(w.Body.Bytes(), &body)
+	return w.Code, body
+}
+
+// The handler tells readiness, asks the stores rarely, and shows no error.
+func TestHandler(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var r health.Registry
+		good, bad := &answers{count: 3, oldest: time.Now().Add(-time.Minute)}, &answers{}
+		at := &health.Thresholds{DegradedCount: 3, UnhealthyAge: time.Hour}
+		if err := errors.Join(r.Add("good", good, at), r.Add("bad", bad, at)); err != nil {
+			t.Fatal(err)
+		}
+		var told []string
+		h := health.NewHandler(&r, &health.HandlerOptions{OnError: func(r health.Result) { told = append(told, r.Name) }})
+		if code, body := get(h, "/live"); code != 200 || body["status"] != "live" {
+			t.Errorf("live: got %d, %v", code, body)
+		}
+		code, body := get(h, "/ready")
+		stores, _ := body["stores"].(map[string]any)
+		one, _ := stores["good"].(map[string]any)
+		if code != 200 || body["status"] != "degraded" || one["status"] != "degraded" || one["pending"] != 3.0 || one["oldest_seconds"] != 60.0 {
+			t.Errorf("degraded: got %d, %v", code, body)
+		}
+		bad.err = errors.New("dial tcp 10.0.0.7: secret")
+		if code, _ := get(h, "/ready"); code != 200 || bad.asked.Load() != 1 {
+			t.Errorf("at once again: got %d after %d questions, want the answer of before", code, bad.asked.Load())
+		}
+		time.Sleep(5 * time.Second)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/ready", nil))
+		if w.Code != 503 || strings.Contains(w.Body.String(), "secret") || !strings.Contains(w.Body.String(), "unhealthy") {
+			t.Errorf("a broken store: got %d, %s", w.Code, w.Body)
+		}
+		if !slices.Equal(told, []string{"bad"}) {
+			t.Errorf("OnError: got %q, want bad once", told)
+		}
+		bad.err, bad.patient = nil, true
+		time.Sleep(5 * time.Second)
+		before := time.Now()
+		if code, _ := get(h, "/ready"); code != 503 || time.Since(before) != 5*time.Second {
+			t.Errorf("a store without an answer: got %d after %v, want 503 after 5s", code, time.Since(before))
+		}
+		if code, _ := get(h, "/other"); code != 404 {
+			t.Errorf("another path: got %d", code)
+		}
+	})
+}
