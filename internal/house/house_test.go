@@ -32,7 +32,8 @@ var arrows = []arrow{
 	{folder: "store/storetest", may: []string{"outbox", "inbox"}},
 	{folder: "inbox/inboxtest", may: []string{"inbox"}},
 	{folder: "transport/transporttest", may: []string{"outbox", "transport"}},
-	{folder: "transport/*", may: []string{"outbox", "inbox", "transport"}},
+	{folder: "transport/receiver", may: []string{"outbox", "inbox", "transport"}},
+	{folder: "transport/*", may: []string{"outbox", "inbox", "transport", "transport/receiver"}},
 	{folder: "health", may: []string{"outbox"}},
 	{folder: "admin", may: []string{"outbox", "inbox", "relay"}},
 	{folder: "otelhooks", may: []string{"outbox", "relay"}},
@@ -91,7 +92,7 @@ func inRoot(dir string) bool {
 	case "outbox", "inbox", "relay", "health", "admin", "internal":
 		return true
 	}
-	return dir == "transport" || slices.Contains([]string{"transport/transporttest", "transport/httptransport", "transport/sqltransport", "store/schema", "store/internal/sqlcore", "store/sqlstore", "store/storetest"}, dir)
+	return dir == "transport" || slices.Contains([]string{"transport/transporttest", "transport/receiver", "transport/httptransport", "transport/sqltransport", "store/schema", "store/internal/sqlcore", "store/sqlstore", "store/storetest"}, dir)
 }
 
 func TestRootRequiresUUIDOnly(t *testing.T) {

@@ -1,0 +1,289 @@
+package nats_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/integration/testenv"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/sqlstore"
+	"github.com/postrider/postrider/transport/natstransport"
+	"github.com/postrider/postrider/transport/receiver"
+)
+
+// ledger is a consumer's database: effects are rows of a table without a key.
+type ledger struct {
+	db *sql.DB
+	in *inbox.Inbox[sqlstore.Tx]
+}
+
+func newLedger(t *testing.T) *ledger {
+	t.Helper()
+	db, err := sql.Open("pgx", testenv.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	s, err := sqlstore.New(db, sqlstore.PostgreSQL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), `CREATE TABLE effects (num bigserial, message text)`); err != nil {
+		t.Fatal(err)
+	}
+	in, err := inbox.New[sqlstore.Tx](s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &ledger{db, in}
+}
+
+// effects are the bodies in the order of their effects.
+func (l *ledger) effects(t *testing.T) (list []string) {
+	t.Helper()
+	rows, err := l.db.QueryContext(t.Context(), `SELECT message FROM effects ORDER BY num`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var s string
+		if err := rows.Scan(&s); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// receiver writes an effect, unless fail has an error for the message.
+func (l *ledger) receiver(t *testing.T, fail func(receiver.Message) error, opts receiver.Options[sqlstore.Tx]) *receiver.Receiver[sqlstore.Tx] {
+	t.Helper()
+	opts.Consumer = "ledger"
+	opts.BackoffMin, opts.BackoffMax = time.Millisecond, 5*time.Millisecond
+	r, err := receiver.New(l.in, sqlstore.Begin(l.db, nil), func(ctx context.Context, tx sqlstore.Tx, m receiver.Message) error {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO effects (message) VALUES ($1)`, string(m.Body)); err != nil {
+			return err
+		}
+		return fail(m) // after the write, which is to leave no trace
+	}, &opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (f *fixture) consumer(t *testing.T, cfg jetstream.ConsumerConfig) jetstream.Consumer {
+	t.Helper()
+	cfg.Durable, cfg.FilterSubject = "ledger", f.name+".orders"
+	if cfg.AckPolicy == 0 {
+		cfg.AckPolicy = jetstream.AckExplicitPolicy
+	}
+	c, err := f.stream.CreateConsumer(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// publish puts n messages into the stream, each of them twice.
+func (f *fixture) publish(t *testing.T, n int) {
+	t.Helper()
+	for i := range n {
+		id := outbox.NewID().String()
+		for range 2 {
+			msg := natsgo.NewMsg(f.name + ".orders")
+			msg.Data = []byte(strconv.Itoa(i))
+			for k, v := range map[string]string{"ce-specversion": "1.0", "ce-id": id, "ce-source": "/shop", "ce-type": "t.v1"} {
+				msg.Header.Set(k, v)
+			}
+			if _, err := f.js.PublishMsg(t.Context(), msg); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// drained waits until nothing is left for the consumer.
+func drained(t *testing.T, c jetstream.Consumer) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		info, err := c.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.NumPending == 0 && info.NumAckPending == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("a minute has passed, %d messages wait, %d are not acknowledged", info.NumPending, info.NumAckPending)
+		}
+	}
+}
+
+// receive runs a receiver until stop is called.
+func receive(t *testing.T, c jetstream.Consumer, r *receiver.Receiver[sqlstore.Tx], opts *natstransport.ReceiveOptions) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- natstransport.Receive(ctx, c, r, opts) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Receive: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// One effect a message, in the stream's order, though messages come twice,
+// handlers fail and the receiver is stopped and started again.
+func TestReceive(t *testing.T) {
+	t.Parallel()
+	f, l := newFixture(t, nil), newLedger(t)
+	c := f.consumer(t, jetstream.ConsumerConfig{MaxAckPending: 1})
+	const n = 60
+	f.publish(t, n)
+	var calls atomic.Int64
+	r := l.receiver(t, func(receiver.Message) error {
+		if calls.Add(1)%3 == 0 {
+			return errors.New("refused")
+		}
+		return nil
+	}, receiver.Options[sqlstore.Tx]{MaxAttempts: -1})
+	for i := range 3 {
+		stop := receive(t, c, r, nil)
+		for end := time.Now().Add(time.Minute); len(l.effects(t)) < (i+1)*n/4; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("a minute has passed without the effects")
+			}
+		}
+		stop()
+	}
+	receive(t, c, r, nil)
+	drained(t, c)
+	got := l.effects(t)
+	if len(got) != n {
+		t.Fatalf("%d effects of %d messages: %v", len(got), n, got)
+	}
+	for i, s := range got {
+		if s != strconv.Itoa(i) {
+			t.Fatalf("effect %d is that of message %s", i, s)
+		}
+	}
+}
+
+// Many at once: still one effect each.
+func TestReceiveAtOnce(t *testing.T) {
+	t.Parallel()
+	f, l := newFixture(t, nil), newLedger(t)
+	c := f.consumer(t, jetstream.ConsumerConfig{})
+	const n = 100
+	f.publish(t, n)
+	r := l.receiver(t, func(receiver.Message) error { return nil }, receiver.Options[sqlstore.Tx]{})
+	receive(t, c, r, &natstransport.ReceiveOptions{Concurrency: 8})
+	drained(t, c)
+	seen := map[string]int{}
+	for _, s := range l.effects(t) {
+		seen[s]++
+	}
+	for i := range n {
+		if seen[strconv.Itoa(i)] != 1 {
+			t.Errorf("message %d has %d effects", i, seen[strconv.Itoa(i)])
+		}
+	}
+}
+
+// A message that cannot be handled goes to the dead letters, once, with its
+// headers and the reason, and nobody waits for it.
+func TestReceivePoison(t *testing.T) {
+	t.Parallel()
+	f, l := newFixture(t, nil), newLedger(t)
+	c := f.consumer(t, jetstream.ConsumerConfig{MaxAckPending: 1})
+	f.publish(t, 3)
+	if _, err := f.js.PublishMsg(t.Context(), &natsgo.Msg{Subject: f.name + ".orders", Data: []byte("no event")}); err != nil {
+		t.Fatal(err)
+	}
+	r := l.receiver(t, func(m receiver.Message) error {
+		if string(m.Body) == "1" {
+			return errors.New("no such\ncustomer")
+		}
+		return nil
+	}, receiver.Options[sqlstore.Tx]{MaxAttempts: 3, Dead: natstransport.DeadSubject[sqlstore.Tx](f.js, f.name+".dead")})
+	receive(t, c, r, nil)
+	drained(t, c)
+	if got := fmt.Sprint(l.effects(t)); got != "[0 2]" {
+		t.Errorf("effects: got %s, want [0 2]", got)
+	}
+	var dead []string
+	for _, m := range f.stored(t) {
+		if m.Subject == f.name+".dead" {
+			dead = append(dead, string(m.Data)+": "+m.Header.Get(natstransport.ReasonHeader))
+			if string(m.Data) == "1" && m.Header.Get("ce-id") == "" {
+				t.Error("the dead letter has lost its headers")
+			}
+		}
+	}
+	if len(dead) != 2 || dead[0] != "1: no such customer" || !strings.HasPrefix(dead[1], "no event: ") {
+		t.Errorf("dead letters: got %q", dead)
+	}
+}
+
+// The server hears that a slow handler is at it, and delivers to nobody else.
+func TestReceiveSlowHandler(t *testing.T) {
+	t.Parallel()
+	f, l := newFixture(t, nil), newLedger(t)
+	c := f.consumer(t, jetstream.ConsumerConfig{AckWait: time.Second})
+	f.publish(t, 1)
+	var attempts atomic.Int64
+	r := l.receiver(t, func(m receiver.Message) error {
+		if m.Attempt > 1 {
+			attempts.Add(1)
+		}
+		time.Sleep(2500 * time.Millisecond)
+		return nil
+	}, receiver.Options[sqlstore.Tx]{})
+	receive(t, c, r, &natstransport.ReceiveOptions{Concurrency: 4})
+	drained(t, c)
+	if n := attempts.Load(); n != 0 {
+		t.Errorf("the message was delivered %d times more while its handler ran", n)
+	}
+}
+
+func TestReceiveRefusesSettings(t *testing.T) {
+	t.Parallel()
+	f, l := newFixture(t, nil), newLedger(t)
+	r := l.receiver(t, func(receiver.Message) error { return nil }, receiver.Options[sqlstore.Tx]{})
+	good := f.consumer(t, jetstream.ConsumerConfig{})
+	for says, c := range map[string]jetstream.ConsumerConfig{
+		"MaxDeliver 3":      {Durable: "bounded", AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 3},
+		"AckExplicitPolicy": {Durable: "silent", AckPolicy: jetstream.AckNonePolicy},
+	} {
+		cons, err := f.stream.CreateConsumer(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := natstransport.Receive(t.Context(), cons, r, nil); !errors.Is(err, outbox.ErrInvalidArgument) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: got %v", says, err)
+		}
+	}
+	if err := natstransport.Receive(t.Context(), good, r, &natstransport.ReceiveOptions{Concurrency: -1}); !errors.Is(err, outbox.ErrInvalidArgument) {
+		t.Errorf("Concurrency -1: got %v", err)
+	}
+}

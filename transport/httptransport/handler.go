@@ -1,0 +1,180 @@
+package httptransport
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/transport"
+	"github.com/postrider/postrider/transport/receiver"
+)
+
+// HandlerOptions configure [NewHandler]. nil and the zero value are usable.
+type HandlerOptions struct {
+	// MaxBytes bounds the body of a request. Defaults to outbox.DefaultSize,
+	// 1 MiB.
+	MaxBytes int64
+	// Headers are the names of headers that the sender has renamed.
+	Headers transport.HeaderNames
+}
+
+// NewHandler serves POST requests that carry one event each:
+//
+//	204  its effect is committed, or was before, or it is kept as a dead letter
+//	400  it is no valid event
+//	405  another method than POST
+//	413  the body is above MaxBytes
+//	415  a batch of events, which is not taken
+//	503  it failed: send it again after Retry-After
+//
+// HTTP does not count deliveries, so only an error marked receiver.Permanent makes
+// an event a dead letter; other retries are bounded by the sender. The body of an
+// answer says what is wrong with an event, and nothing of a failure.
+//
+// Whoever may send is the caller's decision: put a check of a password or
+// signature in front. Errors are outbox.ErrInvalidArgument.
+func NewHandler[Tx any](r *receiver.Receiver[Tx], opts *HandlerOptions) (http.Handler, error) {
+	o := HandlerOptions{}
+	if opts != nil {
+		o = *opts
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = outbox.DefaultSize
+	}
+	switch {
+	case r == nil:
+		return nil, fmt.Errorf("%w: the receiver is nil: make one with receiver.New", outbox.ErrInvalidArgument)
+	case o.MaxBytes < 0:
+		return nil, fmt.Errorf("%w: MaxBytes %d is negative: use a positive number of bytes", outbox.ErrInvalidArgument, o.MaxBytes)
+	}
+	wire, err := transport.NewWire(transport.HTTP, o.Headers)
+	if err != nil {
+		return nil, err
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method != http.MethodPost {
+			w.Header().Set("Allow", http.MethodPost)
+			http.Error(w, "send events by POST", http.StatusMethodNotAllowed)
+			return
+		}
+		m, code, err := read(wire, http.MaxBytesReader(w, req.Body, o.MaxBytes), req.Header)
+		if err != nil {
+			http.Error(w, err.Error(), code)
+			return
+		}
+		v := r.Handle(req.Context(), m, nil)
+		if !v.Ack {
+			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(max(v.Delay, time.Second).Seconds()))))
+			http.Error(w, "the event could not be handled", http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}), nil
+}
+
+// read reads the event of a request, or says with which status it is refused.
+func read(wire *transport.Wire, body io.Reader, h http.Header) (m receiver.Message, code int, err error) {
+	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	if err != nil && h.Get("Content-Type") != "" {
+		return m, http.StatusBadRequest, fmt.Errorf("Content-Type: %w", err)
+	}
+	if strings.HasPrefix(media, "application/cloudevents-batch") {
+		return m, http.StatusUnsupportedMediaType, errors.New("send one event a request")
+	}
+	if m.Body, err = io.ReadAll(body); err != nil {
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			return m, http.StatusRequestEntityTooLarge, fmt.Errorf("the body has more than %d bytes", large.Limit)
+		}
+		return m, http.StatusBadRequest, errors.New("the body could not be read")
+	}
+	headers := transport.Values(h)
+	if strings.HasPrefix(media, "application/cloudevents") {
+		if media != "application/cloudevents+json" && media != "application/cloudevents" {
+			return m, http.StatusUnsupportedMediaType, fmt.Errorf("%s: events in the structured mode are read as JSON only", media)
+		}
+		if headers, m.Body, err = structured(m.Body); err != nil {
+			return m, http.StatusBadRequest, err
+		}
+	}
+	if m.Incoming, err = wire.Parse(headers); err != nil {
+		return m, http.StatusBadRequest, err
+	}
+	return m, 0, nil
+}
+
+// structured takes a JSON event apart: its attributes as the headers of the binary
+// mode, and its data.
+func structured(event []byte) (headers iter.Seq2[string, string], data []byte, err error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(event, &fields); err != nil {
+		return nil, nil, fmt.Errorf("the event is no JSON object: %w", err)
+	}
+	attrs := map[string][]string{}
+	for name, raw := range fields {
+		if name == "data" || name == "data_base64" {
+			continue
+		}
+		value, err := attribute(raw)
+		switch {
+		case err != nil:
+			return nil, nil, fmt.Errorf("CloudEvents attribute %.80q: %w", name, err)
+		case name == "datacontenttype":
+			attrs[transport.HTTP.ContentType] = []string{value}
+		case string(raw) != "null":
+			attrs[transport.HTTP.Prefix+name] = []string{strings.ReplaceAll(value, "%", "%25")}
+		}
+	}
+	text, encoded := fields["data"], fields["data_base64"]
+	switch {
+	case text != nil && encoded != nil:
+		return nil, nil, errors.New("the event has both data and data_base64")
+	case encoded != nil:
+		err = json.Unmarshal(encoded, &data)
+	default:
+		data, err = payload(text, attrs[transport.HTTP.ContentType])
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("the event's data: %w", err)
+	}
+	return transport.Values(attrs), data, nil
+}
+
+// payload is data in its own form: JSON where the content type says so, or
+// nothing; else the text that a JSON string holds.
+func payload(data json.RawMessage, contentType []string) ([]byte, error) {
+	if len(data) == 0 || len(contentType) == 0 {
+		return data, nil
+	}
+	media, _, err := mime.ParseMediaType(contentType[0])
+	if err != nil || media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json") {
+		return data, err
+	}
+	var s string
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf("%s is no JSON, so data must be a string: %w", media, err)
+	}
+	return []byte(s), nil
+}
+
+// attribute is a value of an attribute: text, a number or a truth value.
+func attribute(raw json.RawMessage) (string, error) {
+	if len(raw) > 0 && raw[0] == '"' {
+		var s string
+		err := json.Unmarshal(raw, &s)
+		return s, err
+	}
+	if len(raw) > 0 && (raw[0] == '{' || raw[0] == '[') {
+		return "", errors.New("it is no text, number or truth value")
+	}
+	return string(raw), nil
+}

@@ -1,0 +1,174 @@
+package natstransport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/transport/receiver"
+)
+
+// ReceiveOptions configure [Receive]. nil and the zero value are usable.
+type ReceiveOptions struct {
+	// Concurrency is how many messages are handled at once, 1 to 1024. More than
+	// one gives up their order. Defaults to 1.
+	Concurrency int
+}
+
+// ReasonHeader is the header of a dead letter that says why it is one.
+const ReasonHeader = "Postrider-Dead-Reason"
+
+// Receive hands the messages of a JetStream consumer to r until ctx ends. A message
+// is acknowledged when its effect is committed, or was before; one that failed is
+// delivered again after the receiver's backoff, and becomes a dead letter as the
+// receiver's options say. While a handler runs, the server is told so, and does not
+// deliver its message to anybody else.
+//
+// When ctx ends it takes no more messages, lets those that are being handled end
+// (receiver.Options.Timeout bounds that), gives the others back, and returns nil.
+// It returns an error when the consumer is deleted or the connection is closed; a
+// connection that is lost for a while is waited for.
+//
+// The consumer needs explicit acknowledgement and no MaxDeliver: JetStream drops
+// what was delivered so often without a word, and the receiver could not keep it. To
+// keep the order of messages that fail give it MaxAckPending 1. Errors of such
+// settings are outbox.ErrInvalidArgument, before anything is received.
+func Receive[Tx any](ctx context.Context, c jetstream.Consumer, r *receiver.Receiver[Tx], opts *ReceiveOptions) error {
+	o := ReceiveOptions{Concurrency: 1}
+	if opts != nil && opts.Concurrency != 0 {
+		o = *opts
+	}
+	if c == nil || r == nil {
+		return invalid("the consumer or the receiver is nil")
+	}
+	if o.Concurrency < 1 || o.Concurrency > 1024 {
+		return invalid("Concurrency %d: use 1 to 1024", o.Concurrency)
+	}
+	cfg := c.CachedInfo().Config
+	switch {
+	case cfg.AckPolicy != jetstream.AckExplicitPolicy:
+		return invalid("consumer %s acknowledges by %s: give it AckExplicitPolicy", cfg.Durable, cfg.AckPolicy)
+	case cfg.MaxDeliver > 0:
+		return invalid("consumer %s has MaxDeliver %d: remove it, the receiver's MaxAttempts bounds deliveries and keeps what fails", cfg.Durable, cfg.MaxDeliver)
+	}
+	msgs, err := c.Messages(jetstream.PullMaxMessages(2*o.Concurrency), jetstream.WithMessagesErrOnMissingHeartbeat(false))
+	if err != nil {
+		return fmt.Errorf("receive from consumer %s: %w", cfg.Durable, err)
+	}
+	defer msgs.Stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	slots := make(chan struct{}, o.Concurrency)
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return giveBack(msgs)
+		}
+		msg, err := msgs.Next(jetstream.NextContext(ctx))
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				_ = msg.Nak()
+			}
+			return giveBack(msgs)
+		case err != nil:
+			return fmt.Errorf("receive from consumer %s: %w", cfg.Durable, err)
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			one(context.WithoutCancel(ctx), msg, r, cfg.AckWait)
+		})
+	}
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{outbox.ErrInvalidArgument}, args...)...)
+}
+
+// giveBack has the messages that were fetched ahead delivered to others at once.
+func giveBack(msgs jetstream.MessagesContext) error {
+	msgs.Drain()
+	for {
+		msg, err := msgs.Next(jetstream.NextMaxWait(time.Second))
+		if err != nil {
+			return nil
+		}
+		_ = msg.Nak() // else after the consumer's AckWait
+	}
+}
+
+// one handles a message. Answers to the server that get lost cost a delivery more.
+func one[Tx any](ctx context.Context, msg jetstream.Msg, r *receiver.Receiver[Tx], ackWait time.Duration) {
+	m := receiver.Message{Body: msg.Data(), Native: msg}
+	var err error
+	m.Incoming, err = Parse(msg.Headers())
+	if meta, e := msg.Metadata(); e == nil {
+		m.Attempt = int(meta.NumDelivered)
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(max(ackWait/3, time.Millisecond))
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_ = msg.InProgress()
+			case <-done:
+				return
+			}
+		}
+	})
+	v := r.Handle(ctx, m, err)
+	close(done)
+	wg.Wait() // nothing after the answer
+	if v.Ack {
+		_ = msg.Ack()
+	} else {
+		_ = msg.NakWithDelay(v.Delay)
+	}
+}
+
+// DeadSubject is a receiver.Options.Dead that publishes what cannot be handled to a
+// subject, which a stream must take: the message as it came, with [ReasonHeader]. It
+// waits for the stream's acknowledgement, and may publish a message twice where the
+// receiver's commit fails afterwards.
+func DeadSubject[Tx any](js jetstream.JetStream, subject string) func(context.Context, Tx, receiver.Message, error) error {
+	return func(ctx context.Context, _ Tx, m receiver.Message, reason error) error {
+		msg, ok := m.Native.(jetstream.Msg)
+		if !ok {
+			return fmt.Errorf("the message is a %T, no jetstream.Msg", m.Native)
+		}
+		dead := &nats.Msg{Subject: subject, Data: msg.Data(), Header: nats.Header{}}
+		for name, values := range msg.Headers() {
+			dead.Header[name] = values
+		}
+		// The id of the message itself might have been seen in the window of the
+		// stream that takes both.
+		dead.Header.Del(jetstream.MsgIDHeader)
+		dead.Header.Set(ReasonHeader, headerText(reason))
+		_, err := js.PublishMsg(ctx, dead)
+		if errors.Is(err, jetstream.ErrNoStreamResponse) {
+			return fmt.Errorf("no stream takes the subject %s of dead letters: create one: %w", subject, err)
+		}
+		return err
+	}
+}
+
+// headerText is an error as the value of a header.
+func headerText(err error) string {
+	text := []byte(outbox.CleanReason(err.Error()))
+	for i, c := range text {
+		if c < 0x20 || c == 0x7f {
+			text[i] = ' '
+		}
+	}
+	return string(text)
+}

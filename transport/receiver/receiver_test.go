@@ -1,0 +1,213 @@
+package receiver_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/inbox/inboxtest"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/transport"
+	"github.com/postrider/postrider/transport/receiver"
+)
+
+type tx = *inboxtest.MemTx
+
+// beginner begins transactions of a store in memory.
+type beginner struct {
+	*inboxtest.Mem
+	refuse error // of the next commits
+}
+
+func (b *beginner) Begin(ctx context.Context) (tx, error) { return b.Mem.Begin(), ctx.Err() }
+
+func (b *beginner) Commit(_ context.Context, t tx) error {
+	if b.refuse != nil {
+		return b.refuse
+	}
+	return t.Commit()
+}
+
+func (b *beginner) Rollback(_ context.Context, t tx) error {
+	if err := t.Rollback(); !errors.Is(err, inboxtest.ErrTxDone) {
+		return err
+	}
+	return nil
+}
+
+func newReceiver(t *testing.T, b *beginner, handle receiver.Handler[tx], opts receiver.Options[tx]) *receiver.Receiver[tx] {
+	t.Helper()
+	in, err := inbox.New[tx](b.Mem, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Consumer = "billing"
+	r, err := receiver.New(in, b, handle, &opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func message(id string, attempt int) receiver.Message {
+	return receiver.Message{Incoming: transport.Incoming{ID: id, Type: "t.v1"}, Attempt: attempt}
+}
+
+func TestHandleOnce(t *testing.T) {
+	t.Parallel()
+	ran := 0
+	r := newReceiver(t, &beginner{Mem: inboxtest.NewMem()}, func(context.Context, tx, receiver.Message) error { ran++; return nil }, receiver.Options[tx]{})
+	for range 3 {
+		if v := r.Handle(t.Context(), message("m", 1), nil); !v.Ack || v.Err != nil {
+			t.Errorf("got %+v, want an acknowledgement", v)
+		}
+	}
+	if ran != 1 {
+		t.Errorf("the handler ran %d times", ran)
+	}
+}
+
+// A handler that fails is run again, for ever without dead letters.
+func TestFailuresAreDeliveredAgain(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	var told []error
+	b := &beginner{Mem: inboxtest.NewMem()}
+	fail := true
+	r := newReceiver(t, b, func(_ context.Context, _ tx, m receiver.Message) error {
+		switch {
+		case m.ID == "panic" && fail:
+			panic("at the handler")
+		case fail:
+			return receiver.Permanent(broken)
+		}
+		return nil
+	}, receiver.Options[tx]{OnError: func(_ receiver.Message, err error) { told = append(told, err) }, BackoffMin: time.Second, BackoffMax: 4 * time.Second})
+	for attempt := 1; attempt < 20; attempt++ {
+		v := r.Handle(t.Context(), message("m", attempt), nil)
+		if v.Ack || !errors.Is(v.Err, broken) || v.Delay <= 0 || v.Delay > min(time.Second<<(attempt-1), 4*time.Second) {
+			t.Errorf("attempt %d: got %+v", attempt, v)
+		}
+	}
+	if v := r.Handle(t.Context(), message("panic", 1), nil); v.Ack || !strings.Contains(v.Err.Error(), "at the handler") {
+		t.Errorf("a panic: got %+v", v)
+	}
+	if len(told) != 20 {
+		t.Errorf("OnError was called %d times, want 20", len(told))
+	}
+	fail = false
+	b.refuse = errors.New("connection lost")
+	if v := r.Handle(t.Context(), message("m", 20), nil); v.Ack || !errors.Is(v.Err, b.refuse) {
+		t.Errorf("a commit that failed: got %+v", v)
+	}
+	b.refuse = nil
+	for _, id := range []string{"m", "panic"} {
+		if v := r.Handle(t.Context(), message(id, 21), nil); !v.Ack || v.Err != nil {
+			t.Errorf("mended %s: got %+v", id, v)
+		}
+	}
+}
+
+// What cannot be handled is kept once, and acknowledged when it is.
+func TestPoisonBecomesADeadLetter(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	var dead []string
+	full := errors.New("disk full")
+	var refuse error
+	r := newReceiver(t, &beginner{Mem: inboxtest.NewMem()}, func(_ context.Context, _ tx, m receiver.Message) error {
+		if m.ID == "bad" {
+			return receiver.Permanent(broken)
+		}
+		return broken
+	}, receiver.Options[tx]{MaxAttempts: 3, Dead: func(_ context.Context, _ tx, m receiver.Message, reason error) error {
+		if refuse == nil {
+			dead = append(dead, m.ID+": "+reason.Error())
+		}
+		return refuse
+	}})
+	want := func(m receiver.Message, parsed error, ack bool) {
+		t.Helper()
+		if v := r.Handle(t.Context(), m, parsed); v.Ack != ack {
+			t.Errorf("%q, attempt %d: got %+v, want ack %t", m.ID, m.Attempt, v, ack)
+		}
+	}
+	want(message("m", 1), nil, false)
+	want(message("m", 2), nil, false)
+	want(message("m", 0), nil, false) // the broker does not count
+	refuse = full
+	want(message("m", 3), nil, false)
+	refuse = nil
+	want(message("m", 4), nil, true)
+	want(message("m", 5), nil, true) // a repeat
+	want(message("bad", 1), nil, true)
+	want(message("", 1), errors.New("no id"), true)
+	want(message("named", 1), errors.New("bad time"), true)
+	want(message("named", 2), errors.New("bad time"), true)
+	if !slices.Equal(dead, []string{"m: broken", "bad: broken", ": no id", "named: bad time"}) {
+		t.Errorf("dead letters: got %q", dead)
+	}
+}
+
+// A message that another consumer has under a claim is no poison.
+func TestClaimedMessageWaits(t *testing.T) {
+	t.Parallel()
+	b := &beginner{Mem: inboxtest.NewMem()}
+	in, err := inbox.New[tx](b.Mem, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := in.Claim(t.Context(), "m", "billing", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	r := newReceiver(t, b, func(context.Context, tx, receiver.Message) error { return nil }, receiver.Options[tx]{
+		MaxAttempts: 1, Dead: func(context.Context, tx, receiver.Message, error) error {
+			t.Error("it became a dead letter")
+			return nil
+		}})
+	if v := r.Handle(t.Context(), message("m", 9), nil); v.Ack || !errors.Is(v.Err, inbox.ErrInProgress) {
+		t.Errorf("got %+v", v)
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newReceiver(t, &beginner{Mem: inboxtest.NewMem()}, func(ctx context.Context, _ tx, _ receiver.Message) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}, receiver.Options[tx]{Timeout: time.Second})
+		began := time.Now()
+		if v := r.Handle(t.Context(), message("m", 1), nil); v.Ack || !errors.Is(v.Err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("got %+v after %v", v, time.Since(began))
+		}
+	})
+}
+
+func TestBadOptions(t *testing.T) {
+	t.Parallel()
+	b := &beginner{Mem: inboxtest.NewMem()}
+	in, err := inbox.New[tx](b.Mem, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle := func(context.Context, tx, receiver.Message) error { return nil }
+	for says, o := range map[string]receiver.Options[tx]{
+		"Consumer":    {},
+		"MaxAttempts": {Consumer: "c", MaxAttempts: -2},
+		"backoff":     {Consumer: "c", BackoffMin: time.Minute, BackoffMax: time.Second},
+		"Timeout":     {Consumer: "c", Timeout: -1},
+	} {
+		if _, err := receiver.New(in, b, handle, &o); !errors.Is(err, outbox.ErrInvalidArgument) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: got %v, want ErrInvalidArgument that names %s", o, err, says)
+		}
+	}
+	if _, err := receiver.New(in, b, nil, &receiver.Options[tx]{Consumer: "c"}); !errors.Is(err, outbox.ErrInvalidArgument) {
+		t.Errorf("no handler: got %v", err)
+	}
+}
