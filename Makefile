@@ -69,6 +69,14 @@ golden-update:
 clean:
 	rm -rf $(BIN)
 
+# The table of docs/engines.md, from the conformance suites on every engine that is
+# at hand.
+.PHONY: engines
+engines:
+	@go build -o $(BIN)/testrun ./integration/cmd/testrun
+	@go build -o $(BIN)/engines ./integration/cmd/engines
+	@$(BIN)/testrun exec $(BIN)/engines
+
 # Postrider beside its rivals, within an hour on two cores; leave the machine
 # alone meanwhile. Writes report.json and docs/performance.md:
 #   make bench ARGS='-scenario drain,ordered'

@@ -46,10 +46,10 @@ const npmTimeout = 90 * time.Second
 // suites are packages of integration, with the tests left out that another
 // version of PostgreSQL cannot change, and what else is left out in short.
 var suites = []struct{ name, skip, long string }{
-	{"sqlstore", "SQLite|/sqlite|TestModes|TestPoolTooSmall|TestSizes|TestLanesHaveOneOwner|TestLongestNames|TestNamesCannotInject", "TestConformance|TestModel"},
+	{"sqlstore", "SQLite|/sqlite|MySQL|/mysql|TestModes|TestPoolTooSmall|TestSizes|TestLanesHaveOneOwner|TestLongestNames|TestNamesCannotInject", "TestConformance|TestModel"},
 	{"pgxstore", "PgBouncer|TestModes|TestPoolTooSmall", "TestModel"},
-	{"histories", "/sqlite|TestBreachesAreRejected|TestLeases/(expiring|handover)", "TestLeases"},
-	{"relay", "/sqlite|TestClocksTenMinutesApart", "TestLoad|TestSchedule"},
+	{"histories", "/sqlite|/mysql|TestBreachesAreRejected|TestLeases/(expiring|handover)", "TestLeases"},
+	{"relay", "/sqlite|/mysql|TestClocksTenMinutesApart", "TestLoad|TestSchedule"},
 }
 
 func main() {
