@@ -87,7 +87,7 @@ func (r *Report) reach(b *bytes.Buffer) {
 		if t.reach != 0 {
 			reach = Figure(t.reach)
 		}
-		fmt.Fprintf(b, "| %s | %s%s | %s | %s | %s |\n", t.text, sign, Figure(t.must), reach, st, t.verdict(st.Median))
+		fmt.Fprintf(b, "| %s | %s%s | %s | %s | %s |\n", t.text, sign, Figure(t.must), reach, t.figure(st), t.verdict(st.Median))
 	}
 	if failed := r.Failures(); len(failed) > 0 {
 		fmt.Fprintf(b, "\n**%d runs failed:**\n\n", len(failed))

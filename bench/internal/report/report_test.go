@@ -67,3 +67,14 @@ func TestFigure(t *testing.T) {
 		}
 	}
 }
+
+// A figure that misses by less than its digits show is written with more.
+func TestNarrowMiss(t *testing.T) {
+	t.Parallel()
+	at := target{must: 1, lower: true}
+	for x, want := range map[float64]string{1.0040: "1.0040 (1.0040 to 1.0040)", 1: "1.00", 1.2: "1.20"} {
+		if got := at.figure(Stat{Median: x, Min: x, Max: x}); got != want {
+			t.Errorf("%g is written %q, want %q", x, got, want)
+		}
+	}
+}

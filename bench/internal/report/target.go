@@ -1,5 +1,7 @@
 package report
 
+import "fmt"
+
 // target is a figure that Postrider is to reach.
 type target struct {
 	text        string
@@ -91,6 +93,16 @@ func horizon(variant string) func(*Report) (Stat, bool) {
 	}
 }
 
+// figure shows as many digits as it takes to see a miss.
+func (t target) figure(s Stat) string {
+	if t.verdict(s.Median) == missed && Figure(s.Median) == Figure(t.must) {
+		return fmt.Sprintf("%.4f (%.4f to %.4f)", s.Median, s.Min, s.Max)
+	}
+	return s.String()
+}
+
+const missed = "**missed**"
+
 // verdict says how a figure stands.
 func (t target) verdict(x float64) string {
 	meets := func(limit float64) bool {
@@ -105,5 +117,5 @@ func (t target) verdict(x float64) string {
 	case meets(t.must):
 		return "met"
 	}
-	return "**missed**"
+	return missed
 }
