@@ -1,0 +1,37 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// A script is taken apart into statements as a driver sends them.
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const text = "if SELECT ?1\n;; > SELECT [[, |(#1, ?2)]]\n;; DELETE FROM t WHERE a = ?10\n"
+	if err := os.WriteFile(filepath.Join(dir, "Both.sql"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	list, err := statements(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range list {
+		if s.Name == "Both" {
+			got = append(got, s.Text)
+		}
+	}
+	if want := []string{"SELECT ?", "SELECT (?, ?), (?, ?)", "DELETE FROM t WHERE a = ?"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if len(list) < 10 {
+		t.Error("the schema is missing")
+	}
+	if _, err := statements(t.TempDir()); err == nil {
+		t.Error("a directory without statements passed")
+	}
+}
