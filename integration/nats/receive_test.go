@@ -249,14 +249,14 @@ func TestReceivePoison(t *testing.T) {
 func TestReceiveSlowHandler(t *testing.T) {
 	t.Parallel()
 	f, l := newFixture(t, nil), newLedger(t)
-	c := f.consumer(t, jetstream.ConsumerConfig{AckWait: time.Second})
+	c := f.consumer(t, jetstream.ConsumerConfig{AckWait: 5 * time.Second})
 	f.publish(t, 1)
 	var attempts atomic.Int64
 	r := l.receiver(t, func(m receiver.Message) error {
 		if m.Attempt > 1 {
 			attempts.Add(1)
 		}
-		time.Sleep(2500 * time.Millisecond)
+		time.Sleep(11 * time.Second)
 		return nil
 	}, receiver.Options[sqlstore.Tx]{})
 	receive(t, c, r, &natstransport.ReceiveOptions{Concurrency: 4})
