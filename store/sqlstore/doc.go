@@ -57,6 +57,18 @@
 // An I/O error there ends the process instead of the call, and so does a file
 // that something other than SQLite truncates: leave it out on network drives.
 //
+// # MySQL and MariaDB
+//
+// MySQL 8.0.19 and MariaDB 10.6 or later, with any driver; for
+// github.com/go-sql-driver/mysql:
+//
+//	user:password@tcp(host:3306)/database?interpolateParams=true
+//
+// without which each statement takes a round trip more. Its parameters parseTime,
+// loc and clientFoundRows change nothing. Tested on MariaDB 10.11, not yet run on
+// MySQL itself. docs/operations.md has the settings of the server that matter.
+// Options.Schema is a database.
+//
 // # Time
 //
 // Instants are stored as microseconds since 1970 UTC in integer columns, so

@@ -226,15 +226,17 @@ type texts struct {
 	Confirmed   string // u(lane); how many are not
 
 	// Inbox.
-	Reserve       string  // consumer, message id, processed, expires
-	Processed     string  // now, consumer, message id
-	MarkInbox     string  // consumer, message id, processed, expires
-	PurgeInbox    limited // now
-	ClaimInbox    string  // consumer, message id, now, lease's end, token
-	InboxToken    string  // consumer, message id
-	RenewInbox    string  // consumer, message id, now, lease's end, token
-	CompleteInbox string  // consumer, message id, processed, expires, token
-	ReleaseInbox  string  // consumer, message id, token
+	Reserve    string  // consumer, message id, processed, expires
+	Processed  string  // now, consumer, message id
+	MarkInbox  string  // consumer, message id, processed, expires
+	PurgeInbox limited // now
+	// Of keys that PurgeInbox returns, which then deletes nothing; else "".
+	DropInbox     string // u(consumer, message_id)
+	ClaimInbox    string // consumer, message id, now, lease's end, token
+	InboxToken    string // consumer, message id
+	RenewInbox    string // consumer, message id, now, lease's end, token
+	CompleteInbox string // consumer, message id, processed, expires, token
+	ReleaseInbox  string // consumer, message id, token
 }
 
 // messageColumns are the columns of a message, in the order in which Enlist

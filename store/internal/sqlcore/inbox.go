@@ -172,10 +172,9 @@ func (s *Store) Purge(ctx context.Context, now time.Time, limit int) (deleted in
 	for deleted < limit {
 		// Rounded down: no more than limit.
 		n := outbox.LaneLimit(limit-deleted, 1)
-		text, _ := s.q.PurgeInbox.at(n)
 		some := int64(0)
-		err := s.write(ctx, "purge inbox", func(q Querier) error {
-			some, err = q.Exec(ctx, text, now.UnixMicro())
+		err := s.write(ctx, "purge inbox", func(q Querier) (err error) {
+			some, err = s.purge(ctx, q, now.UnixMicro(), n)
 			return err
 		})
 		deleted += int(some)
@@ -184,4 +183,25 @@ func (s *Store) Purge(ctx context.Context, now time.Time, limit int) (deleted in
 		}
 	}
 	return deleted, nil
+}
+
+// purge deletes up to n records, of which there is a text.
+func (s *Store) purge(ctx context.Context, q Querier, now int64, n int) (deleted int64, err error) {
+	text, _ := s.q.PurgeInbox.at(n)
+	if s.q.DropInbox == "" {
+		return q.Exec(ctx, text, now)
+	}
+	w := s.Rows(2)
+	err = q.Query(ctx, text, []any{now}, func(row Row) error {
+		var consumer, id bytesColumn
+		err := row.Scan(&consumer, &id)
+		w.Bytes(consumer)
+		w.Bytes(id)
+		deleted++
+		return err
+	})
+	if err != nil || deleted == 0 {
+		return 0, err
+	}
+	return q.Exec(ctx, s.q.DropInbox, w.Args()...)
 }

@@ -17,7 +17,8 @@ import (
 // within what both servers speak: no LATERAL, so a read is a SELECT for each
 // lane; no FOR UPDATE OF, so what must not be locked is a sub-select. An update
 // of two tables at once gives its assignments no order, so they do not depend on
-// one another.
+// one another. Whatever locks names its index: a table of some rows would be
+// scanned, and a scan keeps the locks of all rows, those of other relays as well.
 var MySQL = &mysqlDialect
 
 var mysqlDialect = Dialect{
@@ -69,7 +70,7 @@ var mysqlDialect = Dialect{
 		"{claim hot}", "SELECT o.pos FROM {claimed hot}", "{claim deferred}", "SELECT o.pos FROM {claimed deferred}",
 		"{claimed hot}", `{every_lane} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = l.lane AND o.id = ?2
  WHERE o.claim_token = ?3 AND o.claim_until > ?1`,
-		"{claimed deferred}", `{every_lane} STRAIGHT_JOIN {deferred} o ON o.lane = l.lane AND o.id = ?2
+		"{claimed deferred}", `{every_lane} STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = l.lane AND o.id = ?2
  WHERE o.claim_token = ?3 AND o.claim_until > ?1`,
 		"{forgotten}", "{relays} g WHERE g.expires_at < ?1 AND NOT EXISTS (SELECT 1 FROM {lanes} l WHERE l.owner = g.owner)",
 		// Materialized, so that it is not locked with the rows.
@@ -88,7 +89,7 @@ var mysqlDialect = Dialect{
 		"{u:defer}", rowsMySQL("lane", "#id", "aside"),
 		"{u:key}", rowsMySQL("lane", "key_hash", "#ordering_key"),
 		"{u:park}", rowsMySQL("lane", "key_hash", "#ordering_key", "$why"),
-		"{u:lifted}", `{u:key} STRAIGHT_JOIN {parked_keys} k ON k.lane = u.lane AND k.key_hash = u.key_hash AND k.ordering_key = u.ordering_key
+		"{u:lifted}", `{u:key} STRAIGHT_JOIN {parked_keys} k FORCE INDEX (PRIMARY) ON k.lane = u.lane AND k.key_hash = u.key_hash AND k.ordering_key = u.ordering_key
  WHERE k.unparking <> 0
    AND NOT EXISTS (SELECT 1 FROM {deferred} o WHERE o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key AND o.due_at IS NULL)`,
 		"{dead row}", `pos, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, headers,
@@ -155,7 +156,7 @@ UNION ALL SELECT o.lane FROM {lanes} l STRAIGHT_JOIN {deferred} o ON o.lane = l.
    SET o.claim_until = GREATEST(o.claim_until, ?4) WHERE o.claim_token = ?3 AND o.claim_until > ?1`,
 		RenewDeferred: `if {claim deferred}
 ;; > SELECT o.pos FROM {claimed deferred} FOR UPDATE
-;; UPDATE {every_lane} STRAIGHT_JOIN {deferred} o ON o.lane = l.lane AND o.id = ?2
+;; UPDATE {every_lane} STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = l.lane AND o.id = ?2
    SET o.claim_until = GREATEST(o.claim_until, ?4) WHERE o.claim_token = ?3 AND o.claim_until > ?1`,
 		DoneHot: `if {claim hot}
 ;; DELETE o FROM {claimed hot}`,
@@ -181,24 +182,26 @@ UNION ALL SELECT o.lane FROM {lanes} l STRAIGHT_JOIN {deferred} o ON o.lane = l.
 
 		LiveRelays: `SELECT owner, routes, expires_at, {now} FROM {relays} WHERE ended = 0 AND expires_at > {now}`,
 		HeldLanes:  `SELECT lane FROM {lanes} WHERE owner = ?1`,
-		LockLanes: `SELECT l.lane FROM {u:lane+epoch} STRAIGHT_JOIN {lanes} l ON l.lane = u.lane AND l.epoch = u.epoch
+		LockLanes: `SELECT l.lane FROM {u:lane+epoch} STRAIGHT_JOIN {lanes} l FORCE INDEX (PRIMARY) ON l.lane = u.lane AND l.epoch = u.epoch
  WHERE l.owner = ?2 ORDER BY l.lane FOR UPDATE`,
-		LockOwned: `SELECT lane FROM {lanes} WHERE owner = ?1 ORDER BY lane FOR UPDATE`,
-		Candidates: `SELECT l.lane, l.owner, CASE WHEN EXISTS (SELECT 1 FROM {relays} r WHERE r.owner = l.owner) THEN 1 ELSE 0 END FROM {lanes} l
+		LockOwned: `SELECT l.lane FROM (SELECT DISTINCT lane FROM {lanes} WHERE owner = ?1) u STRAIGHT_JOIN {lanes} l FORCE INDEX (PRIMARY) ON l.lane = u.lane
+ WHERE l.owner = ?1 ORDER BY l.lane FOR UPDATE`,
+		Candidates: `SELECT l.lane, l.owner, CASE WHEN EXISTS (SELECT 1 FROM {relays} r WHERE r.owner = l.owner) THEN 1 ELSE 0 END
+  FROM {lanes} l FORCE INDEX (PRIMARY)
  WHERE l.lane BETWEEN ?1 AND ?2
    AND NOT EXISTS (SELECT 1 FROM {relays} r WHERE r.owner = l.owner AND r.ended = 0 AND r.expires_at > {now})
  ORDER BY l.lane LIMIT ?3 FOR UPDATE SKIP LOCKED`,
 		LockOwner: `SELECT expires_at, ended FROM {relays} WHERE owner = ?1 FOR UPDATE`,
 		Owners:    `SELECT r.owner FROM {u:owner} STRAIGHT_JOIN {relays} r ON r.owner = u.owner`,
-		LockOwners: `SELECT r.owner, r.expires_at, r.ended FROM {u:owner} STRAIGHT_JOIN {relays} r ON r.owner = u.owner
+		LockOwners: `SELECT r.owner, r.expires_at, r.ended FROM {u:owner} STRAIGHT_JOIN {relays} r FORCE INDEX (PRIMARY) ON r.owner = u.owner
  ORDER BY r.owner FOR UPDATE SKIP LOCKED`,
 		AddRelay:   `INSERT INTO {relays} (owner, expires_at, routes, ended) VALUES (?1, ?2, ?3, ?4)`,
 		RenewRelay: `UPDATE {relays} SET expires_at = GREATEST(expires_at, ?2), routes = ?3, ended = ?4 WHERE owner = ?1`,
-		EndRelays:  `UPDATE {u:owner} STRAIGHT_JOIN {relays} r ON r.owner = u.owner SET r.ended = 1`,
-		ReleaseLanes: `UPDATE {u:lane} STRAIGHT_JOIN {lanes} l ON l.lane = u.lane SET l.owner = NULL, l.unclean = 0
+		EndRelays:  `UPDATE {u:owner} STRAIGHT_JOIN {relays} r FORCE INDEX (PRIMARY) ON r.owner = u.owner SET r.ended = 1`,
+		ReleaseLanes: `UPDATE {u:lane} STRAIGHT_JOIN {lanes} l FORCE INDEX (PRIMARY) ON l.lane = u.lane SET l.owner = NULL, l.unclean = 0
  WHERE l.owner = ?2`,
-		TakeLanes: `UPDATE {u:lane} STRAIGHT_JOIN {lanes} l ON l.lane = u.lane SET l.unclean = CASE WHEN l.owner IS NULL THEN 0 ELSE 1 END
-;; UPDATE {u:lane} STRAIGHT_JOIN {lanes} l ON l.lane = u.lane SET l.owner = ?2, l.epoch = l.epoch + 1`,
+		TakeLanes: `UPDATE {u:lane} STRAIGHT_JOIN {lanes} l FORCE INDEX (PRIMARY) ON l.lane = u.lane SET l.unclean = CASE WHEN l.owner IS NULL THEN 0 ELSE 1 END
+;; UPDATE {u:lane} STRAIGHT_JOIN {lanes} l FORCE INDEX (PRIMARY) ON l.lane = u.lane SET l.owner = ?2, l.epoch = l.epoch + 1`,
 		Leases: `SELECT l.lane, l.route, l.epoch, l.config, l.unclean, m.tried_to,
   CASE WHEN EXISTS (SELECT 1 FROM {dead} d WHERE d.lane = l.lane AND d.key_hash IS NOT NULL) THEN 1 ELSE 0 END
   FROM {lanes} l JOIN {lane_marks} m ON m.lane = l.lane
@@ -207,7 +210,7 @@ UNION ALL SELECT o.lane FROM {lanes} l STRAIGHT_JOIN {deferred} o ON o.lane = l.
 		ForgetRelays: `if SELECT 1 FROM {forgotten} LIMIT 1
 ;; DELETE r FROM (SELECT DISTINCT g.owner FROM {forgotten}) u STRAIGHT_JOIN {relays} r ON r.owner = u.owner`,
 
-		Fence: `SELECT l.lane, l.config FROM {u:lane+epoch} STRAIGHT_JOIN {lanes} l ON l.lane = u.lane AND l.epoch = u.epoch
+		Fence: `SELECT l.lane, l.config FROM {u:lane+epoch} STRAIGHT_JOIN {lanes} l FORCE INDEX (PRIMARY) ON l.lane = u.lane AND l.epoch = u.epoch
  WHERE l.owner = ?2 ORDER BY l.lane LOCK IN SHARE MODE`,
 		ReadRanges: limited{`[[
 UNION ALL |
@@ -259,7 +262,7 @@ SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
 SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
   FROM {u:bury} STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id`,
 		DropDead: `DELETE o FROM {u:id} STRAIGHT_JOIN {dead} o FORCE INDEX (PRIMARY) ON o.id = u.id`,
-		Marks:    `UPDATE {u:lane+pos} STRAIGHT_JOIN {lane_marks} k ON k.lane = u.lane AND k.tried_to < u.pos SET k.tried_to = u.pos`,
+		Marks:    `UPDATE {u:lane+pos} STRAIGHT_JOIN {lane_marks} k FORCE INDEX (PRIMARY) ON k.lane = u.lane AND k.tried_to < u.pos SET k.tried_to = u.pos`,
 		Due: limited{`SELECT x.lane, x.id, x.ordering_key FROM ([[
   UNION ALL |
   (SELECT #0 AS ord, o.lane, o.id, o.ordering_key, o.due_at, o.pos FROM {deferred} o FORCE INDEX ({=deferred_due})
@@ -268,7 +271,7 @@ SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
 		// A row whose id is ready already goes first: the others are told from it by
 		// being deferred still.
 		Promote: `DELETE d FROM {u:lane+id} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = u.lane AND o.id = u.id
-  STRAIGHT_JOIN {deferred} d ON d.lane = u.lane AND d.id = u.id
+  STRAIGHT_JOIN {deferred} d FORCE INDEX (PRIMARY) ON d.lane = u.lane AND d.id = u.id
 ;; INSERT INTO {outbox} ({msg}, {state})
 SELECT {d.msg}, {d.state} FROM {u:lane+id} STRAIGHT_JOIN {deferred} d FORCE INDEX (PRIMARY) ON d.lane = u.lane AND d.id = u.id ORDER BY u.ord
 ;; > SELECT {o.row} FROM {u:lane+id} STRAIGHT_JOIN {deferred} d FORCE INDEX (PRIMARY) ON d.lane = u.lane AND d.id = u.id
@@ -284,7 +287,7 @@ SELECT {d.msg}, {d.state} FROM {u:lane+id} STRAIGHT_JOIN {deferred} d FORCE INDE
     ORDER BY o.lane, o.due_at, o.pos LIMIT 1024)]]) x
  WHERE x.claim_until > {now}`,
 
-		Park: `UPDATE {u:park} STRAIGHT_JOIN {parked_keys} k ON k.lane = u.lane AND k.key_hash = u.key_hash AND k.ordering_key = u.ordering_key AND k.unparking <> 0
+		Park: `UPDATE {u:park} STRAIGHT_JOIN {parked_keys} k FORCE INDEX (PRIMARY) ON k.lane = u.lane AND k.key_hash = u.key_hash AND k.ordering_key = u.ordering_key AND k.unparking <> 0
    SET k.unparking = 0, k.why = u.why, k.parked_by = ?2, k.parked_at = {now}
 ;; INSERT INTO {parked_keys} (lane, key_hash, ordering_key, why, parked_by, parked_at)
 SELECT u.lane, u.key_hash, u.ordering_key, u.why, ?2, {now} FROM {u:park}
@@ -307,8 +310,8 @@ SELECT u.lane, u.key_hash, u.ordering_key, u.why, ?2, {now} FROM {u:park}
 SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.pos = d.pos) THEN NULL ELSE d.pos END, {d.msg}, {d.state}
   FROM {u:lane+id} STRAIGHT_JOIN {deferred} d FORCE INDEX (PRIMARY) ON d.lane = u.lane AND d.id = u.id
  WHERE NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.id = d.id) ORDER BY d.lane, d.pos`,
-		SeenConfig:  `UPDATE {u:config} STRAIGHT_JOIN {lane_marks} k ON k.lane = u.lane AND k.config_seen < u.config SET k.config_seen = u.config`,
-		RaiseConfig: `UPDATE {u:lane} STRAIGHT_JOIN {lanes} l ON l.lane = u.lane SET l.config = l.config + 1`,
+		SeenConfig:  `UPDATE {u:config} STRAIGHT_JOIN {lane_marks} k FORCE INDEX (PRIMARY) ON k.lane = u.lane AND k.config_seen < u.config SET k.config_seen = u.config`,
+		RaiseConfig: `UPDATE {u:lane} STRAIGHT_JOIN {lanes} l FORCE INDEX (PRIMARY) ON l.lane = u.lane SET l.config = l.config + 1`,
 		CountAside:  `SELECT count(*) FROM {deferred} WHERE lane BETWEEN ?1 AND ?2`,
 		CountParked: `SELECT count(*) FROM {parked_keys} WHERE lane BETWEEN ?1 AND ?2`,
 		Audit:       `INSERT INTO {audit} (at, done_by, what, how_many, detail) VALUES ({now}, ?1, ?2, ?3, ?4)`,
@@ -323,16 +326,17 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.po
   JOIN {lane_marks} m ON m.lane = l.lane JOIN {relays} r ON r.owner = l.owner
  WHERE m.config_seen < l.config AND r.ended = 0 AND r.expires_at > {now}`,
 		LanesOfDead: `SELECT d.lane FROM {u:id} STRAIGHT_JOIN {dead} d ON d.id = u.id`,
-		LockDead:    `SELECT d.id, d.lane, d.transport, d.ordering_key, d.later_out FROM {u:id} STRAIGHT_JOIN {dead} d ON d.id = u.id FOR UPDATE`,
-		Replay: `> SELECT d.id FROM {u:id} STRAIGHT_JOIN {dead} d ON d.id = u.id
+		LockDead:    `SELECT d.id, d.lane, d.transport, d.ordering_key, d.later_out FROM {u:id} STRAIGHT_JOIN {dead} d FORCE INDEX (PRIMARY) ON d.id = u.id FOR UPDATE`,
+		Replay: `> SELECT d.id FROM {u:id} STRAIGHT_JOIN {dead} d FORCE INDEX (PRIMARY) ON d.id = u.id
  WHERE NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.id = d.id) FOR UPDATE
 ;; INSERT INTO {outbox} (pos, {msg})
 SELECT CASE WHEN d.pos = 0 OR EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.pos = d.pos) THEN NULL ELSE d.pos END, {d.msg}
-  FROM {u:id} STRAIGHT_JOIN {dead} d ON d.id = u.id
+  FROM {u:id} STRAIGHT_JOIN {dead} d FORCE INDEX (PRIMARY) ON d.id = u.id
  WHERE NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.id = d.id) ORDER BY d.lane, d.pos`,
 
 		// In one statement: it takes the row for itself, so that many who deliver one
-		// message queue for it and none of them ends in a deadlock.
+		// message queue for it. Only if the one they wait for is rolled back, and the
+		// row with it, the engine ends most of them in deadlocks.
 		Reserve: `INSERT INTO {inbox} (consumer, message_id, processed_at, expires_at) VALUES (?1, ?2, ?3, ?4)
 ON DUPLICATE KEY UPDATE repeats = CASE WHEN expires_at <= ?3 THEN 0 ELSE repeats + 1 END,
    processed_at = CASE WHEN expires_at <= ?3 THEN ?3 ELSE processed_at END,
@@ -353,7 +357,12 @@ ON DUPLICATE KEY UPDATE repeats = CASE WHEN expires_at <= ?3 THEN 0 ELSE repeats
 		CompleteInbox: `UPDATE {inbox} SET processed_at = ?3, expires_at = ?4, token = NULL
  WHERE consumer = ?1 AND message_id = ?2 AND token = ?5`,
 		ReleaseInbox: `DELETE FROM {inbox} WHERE consumer = ?1 AND message_id = ?2 AND token = ?3`,
-		PurgeInbox:   limited{`DELETE FROM {inbox} WHERE expires_at <= ?1 ORDER BY expires_at LIMIT {LIMIT}`},
+		// The keys first: a delete along the index would wait for a record whose
+		// taker waits for its place in the index.
+		PurgeInbox: limited{`SELECT consumer, message_id FROM {inbox} FORCE INDEX ({=inbox_expiry}) WHERE expires_at <= ?1
+ ORDER BY expires_at LIMIT {LIMIT} FOR UPDATE SKIP LOCKED`},
+		DropInbox: `DELETE i FROM ` + rowsMySQL("#consumer", "#message_id") + `
+  STRAIGHT_JOIN {inbox} i FORCE INDEX (PRIMARY) ON i.consumer = u.consumer AND i.message_id = u.message_id`,
 	},
 }
 

@@ -1,4 +1,4 @@
-if SELECT o.pos FROM (SELECT DISTINCT lane FROM `postrider_lanes`) l STRAIGHT_JOIN `postrider_deferred` o ON o.lane = l.lane AND o.id = ?2
+if SELECT o.pos FROM (SELECT DISTINCT lane FROM `postrider_lanes`) l STRAIGHT_JOIN `postrider_deferred` o FORCE INDEX (PRIMARY) ON o.lane = l.lane AND o.id = ?2
  WHERE o.claim_token = ?3 AND o.claim_until > ?1
-;; DELETE o FROM (SELECT DISTINCT lane FROM `postrider_lanes`) l STRAIGHT_JOIN `postrider_deferred` o ON o.lane = l.lane AND o.id = ?2
+;; DELETE o FROM (SELECT DISTINCT lane FROM `postrider_lanes`) l STRAIGHT_JOIN `postrider_deferred` o FORCE INDEX (PRIMARY) ON o.lane = l.lane AND o.id = ?2
  WHERE o.claim_token = ?3 AND o.claim_until > ?1

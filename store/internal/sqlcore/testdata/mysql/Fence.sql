@@ -1,2 +1,2 @@
-SELECT l.lane, l.config FROM (SELECT j.lane AS lane, j.epoch AS epoch, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]', epoch BIGINT PATH '$[1]')) j) u STRAIGHT_JOIN `postrider_lanes` l ON l.lane = u.lane AND l.epoch = u.epoch
+SELECT l.lane, l.config FROM (SELECT j.lane AS lane, j.epoch AS epoch, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]', epoch BIGINT PATH '$[1]')) j) u STRAIGHT_JOIN `postrider_lanes` l FORCE INDEX (PRIMARY) ON l.lane = u.lane AND l.epoch = u.epoch
  WHERE l.owner = ?2 ORDER BY l.lane LOCK IN SHARE MODE

@@ -1,1 +1,1 @@
-SELECT d.id, d.lane, d.transport, d.ordering_key, d.later_out FROM (SELECT UNHEX(j.id) AS id, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, id CHAR(32) CHARACTER SET ascii PATH '$[0]')) j) u STRAIGHT_JOIN `postrider_dead` d ON d.id = u.id FOR UPDATE
+SELECT d.id, d.lane, d.transport, d.ordering_key, d.later_out FROM (SELECT UNHEX(j.id) AS id, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, id CHAR(32) CHARACTER SET ascii PATH '$[0]')) j) u STRAIGHT_JOIN `postrider_dead` d FORCE INDEX (PRIMARY) ON d.id = u.id FOR UPDATE

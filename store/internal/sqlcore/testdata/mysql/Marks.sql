@@ -1,1 +1,1 @@
-UPDATE (SELECT j.lane AS lane, j.pos AS pos, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]', pos BIGINT PATH '$[1]')) j) u STRAIGHT_JOIN `postrider_lane_marks` k ON k.lane = u.lane AND k.tried_to < u.pos SET k.tried_to = u.pos
+UPDATE (SELECT j.lane AS lane, j.pos AS pos, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]', pos BIGINT PATH '$[1]')) j) u STRAIGHT_JOIN `postrider_lane_marks` k FORCE INDEX (PRIMARY) ON k.lane = u.lane AND k.tried_to < u.pos SET k.tried_to = u.pos

@@ -1,1 +1,1 @@
-UPDATE (SELECT j.lane AS lane, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]')) j) u STRAIGHT_JOIN `postrider_lanes` l ON l.lane = u.lane SET l.config = l.config + 1
+UPDATE (SELECT j.lane AS lane, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]')) j) u STRAIGHT_JOIN `postrider_lanes` l FORCE INDEX (PRIMARY) ON l.lane = u.lane SET l.config = l.config + 1

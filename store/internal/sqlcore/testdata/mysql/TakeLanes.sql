@@ -1,2 +1,2 @@
-UPDATE (SELECT j.lane AS lane, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]')) j) u STRAIGHT_JOIN `postrider_lanes` l ON l.lane = u.lane SET l.unclean = CASE WHEN l.owner IS NULL THEN 0 ELSE 1 END
-;; UPDATE (SELECT j.lane AS lane, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]')) j) u STRAIGHT_JOIN `postrider_lanes` l ON l.lane = u.lane SET l.owner = ?2, l.epoch = l.epoch + 1
+UPDATE (SELECT j.lane AS lane, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]')) j) u STRAIGHT_JOIN `postrider_lanes` l FORCE INDEX (PRIMARY) ON l.lane = u.lane SET l.unclean = CASE WHEN l.owner IS NULL THEN 0 ELSE 1 END
+;; UPDATE (SELECT j.lane AS lane, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]')) j) u STRAIGHT_JOIN `postrider_lanes` l FORCE INDEX (PRIMARY) ON l.lane = u.lane SET l.owner = ?2, l.epoch = l.epoch + 1
