@@ -133,7 +133,7 @@ func run(t *testing.T, env []string, args ...string) (int, *process) {
 	return p.wait(t), p
 }
 
-// database is one of the two engines with an outbox in it.
+// database is one of the engines with an outbox in it.
 type database struct {
 	url, driver, dsn string
 	dialect          *sqlstore.Dialect
@@ -149,9 +149,19 @@ func sqlite(t *testing.T) database {
 	return database{dsn, "sqlite", dsn, sqlstore.SQLite}
 }
 
+func mysql(t *testing.T) database {
+	dsn := testenv.MySQL(t)
+	return database{testenv.MySQLURL(dsn), "mysql", dsn, sqlstore.MySQL}
+}
+
 func each(t *testing.T, f func(t *testing.T, db database)) {
-	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, postgres(t)) })
+	onServers(t, f)
 	t.Run("sqlite", func(t *testing.T) { t.Parallel(); f(t, sqlite(t)) })
+}
+
+func onServers(t *testing.T, f func(t *testing.T, db database)) {
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, postgres(t)) })
+	t.Run("mysql", func(t *testing.T) { t.Parallel(); f(t, mysql(t)) })
 }
 
 func (d database) open(t *testing.T) *sql.DB {
@@ -318,6 +328,30 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// What schema prints makes the tables that status finds.
+func TestScript(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, db database) {
+		engine, several := map[string]string{"pgx": "postgres", "mysql": "mysql", "sqlite": "sqlite"}[db.driver], db
+		switch db.driver { // a driver takes one statement at a time
+		case "pgx":
+			several.dsn += "&default_query_exec_mode=simple_protocol"
+		case "mysql":
+			several.dsn += "?multiStatements=true"
+		}
+		code, p := run(t, nil, "schema", "--engine", engine, "--routes", "default,mail:2:1")
+		if code != 0 {
+			t.Fatalf("schema ends with %d", code)
+		}
+		if _, err := several.open(t).Exec(p.stdout.String()); err != nil {
+			t.Fatal(err)
+		}
+		if s := statusOf(t, db); len(s.Routes) != 2 || s.SchemaVersion < 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, db database) {
@@ -370,6 +404,9 @@ func TestBadServers(t *testing.T) {
 			}
 			return []string{"status", "--db", db.url}
 		}, 3, []string{"migrate"}},
+		{"tables missing on MySQL", func(t *testing.T) []string {
+			return []string{"run", "--db", mysql(t).url, "--nats", nats}
+		}, 3, []string{"migrate"}},
 		{"tables newer", func(t *testing.T) []string {
 			db := migrated(t)
 			setVersion(t, db, "99")
@@ -383,6 +420,9 @@ func TestBadServers(t *testing.T) {
 		{"no such database", func(t *testing.T) []string {
 			return []string{"status", "--db", strings.Replace(postgres(t).url, "/postrider_test_", "/missing_", 1)}
 		}, 1, []string{"missing_", "does not exist"}},
+		{"no such database on MySQL", func(t *testing.T) []string {
+			return []string{"status", "--db", strings.Replace(mysql(t).url, "/postrider_test_", "/missing_", 1)}
+		}, 1, []string{"missing_", "Unknown database"}},
 		{"no such route", func(t *testing.T) []string {
 			return []string{"run", "--db", migrated(t).url, "--nats", nats, "--routes", "mail"}
 		}, 3, []string{"mail", "migrate"}},

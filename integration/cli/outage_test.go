@@ -108,7 +108,10 @@ func through(t *testing.T, s string) (string, *proxy) {
 // back, and delivers what came in between.
 func TestOutages(t *testing.T) {
 	t.Parallel()
-	db := postgres(t)
+	onServers(t, outages)
+}
+
+func outages(t *testing.T, db database) {
 	if code, p := run(t, nil, "migrate", "--db", db.url); code != 0 {
 		t.Fatalf("migrate: %s", &p.stderr)
 	}

@@ -65,6 +65,10 @@ var engines = []engine{
 		`DELETE FROM postrider_outbox`, `DELETE FROM postrider_deferred`, `DELETE FROM postrider_dead`, `DELETE FROM postrider_relays`,
 		`DELETE FROM postrider_parked_keys`, `DELETE FROM postrider_audit`, `DELETE FROM sqlite_sequence`,
 	}},
+	{"mysql", "mysql", func(tb testing.TB) string { return testenv.MySQL(tb) + "?interpolateParams=true" }, sqlstore.MySQL, true, false, []string{
+		`DELETE FROM postrider_outbox`, `DELETE FROM postrider_deferred`, `DELETE FROM postrider_dead`, `DELETE FROM postrider_relays`,
+		`DELETE FROM postrider_parked_keys`, `DELETE FROM postrider_audit`, `ALTER TABLE postrider_outbox AUTO_INCREMENT = 1`,
+	}},
 }
 
 // bed is a database for one run after the other.

@@ -114,16 +114,18 @@ type statement struct {
 }
 
 var (
-	change = regexp.MustCompile(`\b(INSERT INTO|DELETE FROM|UPDATE)\s+"?postrider_(\w+)`)
-	source = regexp.MustCompile(`\b(?:FROM|JOIN)\s+"?postrider_(\w+)`)
+	change = regexp.MustCompile("\\b(INSERT INTO|DELETE FROM|UPDATE)\\s+[\"`]?postrider_(\\w+)")
+	source = regexp.MustCompile("\\b(?:FROM|JOIN|STRAIGHT_JOIN)\\s+[\"`]?postrider_(\\w+)")
+	// Of MySQL: what is changed is joined to the rows that say how.
+	joined = regexp.MustCompile("(?s)^(?:UPDATE|DELETE \\w FROM) \\(SELECT .* STRAIGHT_JOIN `postrider_(\\w+)`")
 )
 
 // describe names a statement by what it does to which table.
 func describe(text string) statement {
 	word, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(text), "-- "), " ")
-	word = strings.TrimSuffix(word, ";")
+	word = strings.Trim(word, "(;")
 	switch word {
-	case "BEGIN":
+	case "BEGIN", "START":
 		return statement{text: text, kind: begins, name: word}
 	case "COMMIT":
 		return statement{text: text, kind: commits, name: word}
@@ -140,12 +142,15 @@ func describe(text string) statement {
 		}
 		return s
 	}
+	if m := joined.FindStringSubmatch(text); m != nil {
+		return statement{text: text, kind: writes, name: word + " " + m[1], matters: m[1] != "relays"}
+	}
 	if m := source.FindStringSubmatch(text); m != nil {
 		word += " " + m[1]
-	} else if strings.Contains(text, "clock_timestamp") || strings.Contains(text, "julianday") || strings.Contains(text, "unixepoch") {
+	} else if strings.Contains(text, "clock_timestamp") || strings.Contains(text, "julianday") || strings.Contains(text, "unixepoch") || strings.Contains(text, "UTC_TIMESTAMP") {
 		word += " clock"
 	}
-	if strings.Contains(text, "FOR UPDATE") || strings.Contains(text, "FOR SHARE") {
+	if strings.Contains(text, "FOR UPDATE") || strings.Contains(text, "FOR SHARE") || strings.Contains(text, "LOCK IN SHARE MODE") {
 		word += " locked"
 	}
 	return statement{text: text, kind: reads, name: word}

@@ -172,7 +172,7 @@ func (r *run) verdict() error {
 
 // held lists the owners of lanes whose leases have not run out.
 func (r *run) held(now time.Time) (owners []outbox.ID, err error) {
-	rows, err := r.bed.db.QueryContext(context.Background(), `SELECT DISTINCT r.owner FROM postrider_lanes l JOIN postrider_relays r ON r.owner = l.owner WHERE r.ended = 0 AND r.expires_at > $1`, now.UnixMicro())
+	rows, err := r.bed.db.QueryContext(context.Background(), fmt.Sprintf(`SELECT DISTINCT r.owner FROM postrider_lanes l JOIN postrider_relays r ON r.owner = l.owner WHERE r.ended = 0 AND r.expires_at > %d`, now.UnixMicro()))
 	if err != nil {
 		return nil, err
 	}

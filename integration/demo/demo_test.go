@@ -177,6 +177,37 @@ func TestPostgreSQL(t *testing.T) {
 	}
 }
 
+func TestMySQL(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.MySQL(t)
+	// Both in one, for schemas are databases there: nobody else makes such.
+	t.Run("demo", func(t *testing.T) {
+		for name, args := range map[string][]string{"calm": {"--orders", "1000"}, "crash": {"--orders", "500", "--relays", "3", "--crash"}} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				r := run(t, append(args, "--json", "--db", testenv.MySQLURL(dsn))...)
+				v := verdict(t, r)
+				faultless(t, v, 500)
+				if name == "calm" && v["late_commits"] == 0 {
+					t.Error("no late commit in 1,000 orders")
+				}
+				if name == "crash" && v["relay_kills"] != 5 {
+					t.Errorf("%v kills, want 5", v["relay_kills"])
+				}
+				empty(t, r.tmp)
+			})
+		}
+	})
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if s := list(t, db, `SELECT schema_name FROM information_schema.schemata WHERE schema_name LIKE 'postrider\_demo\_%'`); len(s) > 0 {
+		t.Errorf("databases %q were left", s)
+	}
+}
+
 // A reader that has gone, as head does, must not keep the demo from tidying up.
 func TestBrokenPipe(t *testing.T) {
 	t.Parallel()
@@ -208,7 +239,12 @@ func schemas(t *testing.T, url string) (names []string) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	rows, err := db.Query(`SELECT nspname FROM pg_namespace WHERE nspname LIKE 'postrider\_demo\_%'`)
+	return list(t, db, `SELECT nspname FROM pg_namespace WHERE nspname LIKE 'postrider\_demo\_%'`)
+}
+
+func list(t *testing.T, db *sql.DB, query string) (names []string) {
+	t.Helper()
+	rows, err := db.Query(query)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,8 +355,9 @@ func TestBadFlags(t *testing.T) {
 		{"no relays", []string{"--relays", "0"}, []string{"--relays is 0", "1 to 16"}},
 		{"nothing to kill over", []string{"--crash", "--rollback", "100"}, []string{"--rollback is 100", "0 to 90"}},
 		{"unknown flag", []string{"--order", "5"}, []string{"--order"}},
-		{"no database URL", []string{"--db", "mysql://root:hush@127.0.0.1/x"}, []string{"--db", "postgres://"}},
+		{"no database URL", []string{"--db", "oracle://root:hush@127.0.0.1/x"}, []string{"--db", "postgres://", "mysql://"}},
 		{"unreachable database", []string{"--db", "postgres://me:hush@127.0.0.1:1/x"}, []string{"--db", "127.0.0.1:1", "server runs"}},
+		{"unreachable MySQL", []string{"--db", "mysql://me:hush@127.0.0.1:1/x"}, []string{"--db", "127.0.0.1:1", "server runs"}},
 		{"no NATS URL", []string{"--nats", "http://me:hush@127.0.0.1:1"}, []string{"--nats", "nats://"}},
 		{"unreachable NATS", []string{"--nats", "nats://me:hush@127.0.0.1:1"}, []string{"--nats", "127.0.0.1:1", "server runs"}},
 	} {

@@ -2,12 +2,14 @@ package histories_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/sqlstore"
 )
 
 // broken is a store that breaks one rule: it lets the real one answer and then
@@ -67,7 +69,7 @@ func (b *broken) SettleLanes(ctx context.Context, r outbox.SettleRequest) ([]out
 
 // id is how the engine's driver takes an id.
 func (b *broken) id(id outbox.ID) any {
-	if b.g.e.server {
+	if b.g.e.dialect == sqlstore.PostgreSQL {
 		return id.String()
 	}
 	return id[:]
@@ -88,11 +90,28 @@ func (b *broken) change(ctx context.Context, text string, args ...any) (bool, er
 }
 
 func (b *broken) exec(ctx context.Context, text string, args ...any) (int64, error) {
-	res, err := b.g.db.ExecContext(ctx, text, args...)
+	text, args = b.g.e.statement(text, args)
+	opts := &sql.TxOptions{}
+	if b.g.e.mysql() {
+		opts.Isolation = sql.LevelReadCommitted // or all rows stay locked
+	}
+	tx, err := b.g.db.BeginTx(ctx, opts)
 	if err != nil {
 		return 0, err
 	}
-	return res.RowsAffected()
+	defer tx.Rollback()
+	res, err := tx.ExecContext(ctx, text, args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	return n, errors.Join(err, tx.Commit())
+}
+
+// row is the one row of a query.
+func (b *broken) row(ctx context.Context, text string, args ...any) *sql.Row {
+	text, args = b.g.e.statement(text, args)
+	return b.g.db.QueryRowContext(ctx, text, args...)
 }
 
 // claimWhere claims a row that the store refused, where the condition holds.
@@ -195,7 +214,7 @@ var breaches = []breach{
 			}
 			l := g.Leases[0]
 			l.Lane, l.Unclean = lane, false
-			err = b.g.db.QueryRowContext(ctx, `SELECT l.epoch, m.tried_to FROM postrider_lanes l JOIN postrider_lane_marks m ON m.lane = l.lane WHERE l.lane = $1`, int64(lane)).Scan(&l.Epoch, &l.TriedTo)
+			err = b.row(ctx, `SELECT l.epoch, m.tried_to FROM postrider_lanes l JOIN postrider_lane_marks m ON m.lane = l.lane WHERE l.lane = $1`, int64(lane)).Scan(&l.Epoch, &l.TriedTo)
 			g.Leases = append(g.Leases, l)
 			return g, err
 		}}},
@@ -222,16 +241,8 @@ var breaches = []breach{
 		settleLanes: func(b *broken, ctx context.Context, r outbox.SettleRequest) ([]outbox.SettleResult, error) {
 			if len(r.Settlements) > 0 {
 				lane := r.Settlements[0].Lane
-				var owner any = &r.Owner
-				var raw []byte
-				if !b.g.e.server {
-					owner = &raw
-				}
 				var epoch int64
-				if err := b.g.db.QueryRowContext(ctx, `SELECT owner, epoch FROM postrider_lanes WHERE lane = $1 AND owner IS NOT NULL`, int64(lane)).Scan(owner, &epoch); err == nil {
-					if raw != nil {
-						copy(r.Owner[:], raw)
-					}
+				if err := b.row(ctx, `SELECT owner, epoch FROM postrider_lanes WHERE lane = $1 AND owner IS NOT NULL`, int64(lane)).Scan(&r.Owner, &epoch); err == nil {
 					for i := range r.Settlements {
 						r.Settlements[i].Epoch = epoch
 					}
@@ -254,7 +265,7 @@ var breaches = []breach{
 			for i, t := range r.Settlements {
 				for _, table := range []string{"outbox", "deferred"} {
 					var n int
-					if b.g.db.QueryRowContext(ctx, `SELECT attempts FROM postrider_`+table+` WHERE id = $1`, b.id(t.ID)).Scan(&n) == nil {
+					if b.row(ctx, `SELECT attempts FROM postrider_`+table+` WHERE id = $1`, b.id(t.ID)).Scan(&n) == nil {
 						r.Settlements[i].Attempts = n
 					}
 				}

@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -48,6 +47,7 @@ var engines = []engine{
 	{"postgres", "pgx", testenv.Postgres, sqlstore.PostgreSQL, true},
 	{"pgxstore", stores.Native, testenv.Postgres, sqlstore.PostgreSQL, true},
 	{"sqlite", "sqlite", testenv.SQLite, sqlstore.SQLite, false},
+	{"mysql", "mysql", testenv.MySQL, sqlstore.MySQL, true},
 }
 
 // light tells that few histories have to do. The race detector makes the one
@@ -87,9 +87,6 @@ type subject interface {
 	outbox.Releaser
 }
 
-// appName marks the connections that may be killed.
-const appName = "histories"
-
 // rig is one history in the making.
 type rig struct {
 	tb      testing.TB
@@ -98,7 +95,7 @@ type rig struct {
 	subject subject
 	pinned  bool // lane calls of every second client go over a connection of its own
 	db      *sql.DB
-	control *sql.DB // its connections are never killed
+	control *sql.DB // its one connection is never killed
 	pools   []*sql.DB
 	route   outbox.Route
 
@@ -133,17 +130,7 @@ const laneCount = 2
 // newRig makes a store with so many keyed and as many unkeyed rows a lane.
 func newRig(tb testing.TB, e engine, perLane int) *rig {
 	tb.Helper()
-	dsn, killable := e.dsn(tb), ""
-	if killable = dsn; e.server {
-		u, err := url.Parse(dsn)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		q := u.Query()
-		q.Set("application_name", appName)
-		u.RawQuery = q.Encode()
-		killable = u.String()
-	}
+	dsn := e.dsn(tb)
 	g := &rig{
 		tb: tb, e: e, byID: map[outbox.ID]int{}, leases: map[outbox.Lane][]lease{}, tally: tallies{},
 		// Ahead of the server's clock: what is claimed or waits by virtual time
@@ -156,7 +143,7 @@ func newRig(tb testing.TB, e engine, perLane int) *rig {
 		g.pools = append(g.pools, db)
 		return db
 	}
-	g.db, g.control = open(killable, 16), open(dsn, 2)
+	g.db, g.control = open(e.marked(tb, dsn), 16), open(dsn, 1)
 	s, err := stores.New(g.db, e.dialect, &sqlstore.Options{Routes: []outbox.Route{{Name: "default", Ordered: laneCount, Unordered: laneCount}}})
 	g.must(err)
 	g.must(s.Migrate(tb.Context()))
@@ -350,10 +337,8 @@ func (c *client) call(ctx context.Context, o *op, cancelAfter time.Duration, fn 
 // settleDown waits until no call is at work on the server any more: unanswered
 // ones have ended by then, one way or the other.
 func (g *rig) settleDown() error {
-	for deadline := time.Now().Add(10 * time.Second); g.e.server; time.Sleep(2 * time.Millisecond) {
-		busy := 0
-		err := g.control.QueryRowContext(g.tb.Context(), `SELECT count(*) FROM pg_stat_activity
- WHERE datname = current_database() AND application_name = $1 AND state <> 'idle'`, appName).Scan(&busy)
+	for deadline := time.Now().Add(time.Minute); g.e.server; time.Sleep(2 * time.Millisecond) {
+		busy, err := g.atWork(g.tb.Context())
 		if err != nil {
 			return err
 		}
@@ -361,7 +346,7 @@ func (g *rig) settleDown() error {
 			break
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d connections are at work 10 s after the last call", busy)
+			return fmt.Errorf("%d connections are at work a minute after the last call", busy)
 		}
 	}
 	now := g.clock()
@@ -381,10 +366,7 @@ func (g *rig) killer(ctx context.Context, rng *rand.Rand, every time.Duration) {
 			return
 		case <-time.After(time.Duration(rng.Int64N(int64(2 * every)))):
 		}
-		var killed int
-		err := g.control.QueryRowContext(ctx, `SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
- WHERE datname = current_database() AND application_name = $1 ORDER BY state = 'idle', random() LIMIT 1) x`, appName).Scan(&killed)
-		if err == nil && killed > 0 {
+		if killed, err := g.kill(ctx); err == nil && killed {
 			g.count("connection killed")
 		}
 	}

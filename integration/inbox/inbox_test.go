@@ -31,6 +31,7 @@ type engine struct {
 var engines = []engine{
 	{"postgres", "pgx", testenv.Postgres, sqlstore.PostgreSQL},
 	{"sqlite", "sqlite", testenv.SQLite, sqlstore.SQLite},
+	{"mysql", "mysql", testenv.MySQL, sqlstore.MySQL},
 }
 
 func onEngines(t *testing.T, run func(t *testing.T, e engine)) {
@@ -44,12 +45,18 @@ func onEngines(t *testing.T, run func(t *testing.T, e engine)) {
 
 func (e engine) open(t *testing.T) (*sql.DB, *sqlstore.Store) {
 	t.Helper()
-	db, err := sql.Open(e.driver, e.dsn(t))
+	return e.openAt(t, e.dsn(t), 8)
+}
+
+func (e engine) openAt(t *testing.T, dsn string, conns int) (*sql.DB, *sqlstore.Store) {
+	t.Helper()
+	db, err := sql.Open(e.driver, dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	db.SetMaxOpenConns(8)
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
 	s, err := sqlstore.New(db, e.dialect, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +124,7 @@ func TestOneEffectInTheBusinessTable(t *testing.T) {
 			wg.Go(func() {
 				for {
 					err := deliver(fmt.Sprintf("m%d", i%4))
-					if errors.Is(err, refused) {
+					if errors.Is(err, refused) || isDeadlock(err) {
 						continue
 					}
 					if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/sqlstore"
 )
 
 // A settle that the database refuses is the business of its row: that one is
@@ -23,14 +24,18 @@ func TestSettleThatIsRefused(t *testing.T) {
 			g.must(g.publish(fmt.Sprint("k", i%10))(true))
 		}
 		bad := "k3/7"
-		if g.e.driver == "sqlite" {
-			_, err := g.db.Exec(`CREATE TRIGGER refuse BEFORE DELETE ON postrider_outbox WHEN CAST(OLD.body AS TEXT) = '` + bad + `' BEGIN SELECT RAISE(ABORT, 'not this one'); END`)
-			g.must(err)
-		} else {
-			_, err := g.db.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-				IF convert_from(OLD.body, 'UTF8') = '` + bad + `' THEN RAISE EXCEPTION 'not this one'; END IF; RETURN OLD; END $$`)
-			g.must(err)
-			_, err = g.db.Exec(`CREATE TRIGGER refuse BEFORE DELETE ON postrider_outbox FOR EACH ROW EXECUTE FUNCTION refuse()`)
+		trigger := map[string][]string{
+			"PostgreSQL": {
+				`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+					IF convert_from(OLD.body, 'UTF8') = '` + bad + `' THEN RAISE EXCEPTION 'not this one'; END IF; RETURN OLD; END $$`,
+				`CREATE TRIGGER refuse BEFORE DELETE ON postrider_outbox FOR EACH ROW EXECUTE FUNCTION refuse()`,
+			},
+			"SQLite": {`CREATE TRIGGER refuse BEFORE DELETE ON postrider_outbox WHEN CAST(OLD.body AS TEXT) = '` + bad + `' BEGIN SELECT RAISE(ABORT, 'not this one'); END`},
+			"MySQL": {`CREATE TRIGGER refuse BEFORE DELETE ON postrider_outbox FOR EACH ROW BEGIN
+				IF OLD.body = '` + bad + `' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF; END`},
+		}
+		for _, text := range trigger[g.e.dialect.String()] {
+			_, err := g.db.Exec(text)
 			g.must(err)
 		}
 		_, stop := g.start(&relay.Options{TTL: 2 * time.Second, Hooks: relay.Hooks{
@@ -63,9 +68,9 @@ func TestSettleThatIsRefused(t *testing.T) {
 			t.Errorf("P7: %d reports, want one that says why: %v", len(troubles), troubles)
 		}
 		mu.Unlock()
-		drop := `DROP TRIGGER refuse ON postrider_outbox`
-		if g.e.driver == "sqlite" {
-			drop = `DROP TRIGGER refuse`
+		drop := `DROP TRIGGER refuse`
+		if g.e.dialect == sqlstore.PostgreSQL {
+			drop += ` ON postrider_outbox`
 		}
 		_, err := g.db.Exec(drop)
 		g.must(err)

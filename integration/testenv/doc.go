@@ -3,14 +3,16 @@
 //
 // A server is found in this order:
 //
-//  1. the URL in POSTRIDER_TEST_POSTGRES or POSTRIDER_TEST_NATS
+//  1. the URL in POSTRIDER_TEST_POSTGRES, POSTRIDER_TEST_MYSQL or
+//     POSTRIDER_TEST_NATS
 //  2. the usual local port, when POSTRIDER_TEST_LOCAL=1 and something listens
-//  3. a private server: PostgreSQL from installed binaries (as an unprivileged
-//     user when root), NATS embedded in the process
-//  4. Docker Compose with compose.test.yaml, where an engine runs
+//  3. a private server: PostgreSQL and MariaDB from installed binaries (as an
+//     unprivileged user when root), NATS embedded in the process
+//  4. PostgreSQL by Docker Compose with compose.test.yaml, where an engine runs
 //
 // With none of them the test is skipped, or fails when POSTRIDER_TEST_REQUIRE
-// (a comma-separated list of postgres, sqlite, nats, pgbouncer) names the engine.
+// (a comma-separated list of postgres, mysql, sqlite, nats, pgbouncer) names the
+// engine.
 // PgBouncer is always a private one, from its Debian package.
 //
 // Private servers listen on 127.0.0.1 only, do not wait for the disk, and end

@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +56,16 @@ func MySQL(tb testing.TB) string {
 	return c.FormatDSN()
 }
 
+// MySQLURL is a DSN of [MySQL] as a URL, which the program takes.
+func MySQLURL(dsn string) string {
+	c := must(mysql.ParseDSN(dsn))
+	u := url.URL{Scheme: "mysql", Host: c.Addr, Path: "/" + c.DBName, User: url.User(c.User)}
+	if c.Passwd != "" {
+		u.User = url.UserPassword(c.User, c.Passwd)
+	}
+	return u.String()
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -87,31 +95,11 @@ func StartMySQL(ctx context.Context) (*Server, error) {
 	if s := os.Getenv(EnvMySQL); s != "" {
 		return checkedMySQL(ctx, &Server{URL: s, Origin: "environment"})
 	}
-	bin, err := exec.LookPath("mariadbd")
+	m, err := startMariaDB(ctx)
 	if err != nil {
-		if bin, err = exec.LookPath("/usr/sbin/mariadbd"); err != nil {
-			return nil, fmt.Errorf("set %s, or install MariaDB (Debian: apt-get install mariadb-server)", EnvMySQL)
-		}
+		return nil, err
 	}
-	var tries []error
-	for range 4 {
-		port, err := freePort()
-		if err != nil {
-			return nil, err
-		}
-		// The socket is named relative to the data, for its path is limited.
-		start := fmt.Sprintf(`mariadb-install-db --no-defaults --datadir="$PWD/data" --auth-root-authentication-method=normal --skip-test-db >log 2>&1 &&
-			{ %s --no-defaults --datadir="$PWD/data" --bind-address=127.0.0.1 --port=%d --socket=s --pid-file=pid --max-connections=400 \
-			--max-allowed-packet=64M --innodb-buffer-pool-size=256M --innodb-log-file-size=256M --innodb-flush-log-at-trx-commit=0 --skip-name-resolve >>log 2>&1 & } &&
-			for i in $(seq 300); do grep -q 'ready for connections' log && break; kill -0 $! || break; sleep 0.1; done; grep -q 'ready for connections' log`, quote(bin), port)
-		stop := `kill -KILL "$(cat data/pid)" 2>/dev/null; wait`
-		_, end, err := supervise(ctx, start, stop, true)
-		if err == nil {
-			return checkedMySQL(ctx, &Server{URL: fmt.Sprintf("mysql://root@127.0.0.1:%d/", port), Origin: "private", stop: end})
-		}
-		tries = append(tries, err)
-	}
-	return nil, fmt.Errorf("start MariaDB: %w", errors.Join(tries...))
+	return checkedMySQL(ctx, &Server{URL: m.URL, Origin: "private", stop: m.end})
 }
 
 func checkedMySQL(ctx context.Context, s *Server) (*Server, error) {
