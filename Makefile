@@ -112,4 +112,4 @@ PROVE_TIME ?= 25m
 prove:
 	go test ./relay -count=1 -timeout 60m -v -run 'TestSimulation$$' -sim.seeds=$(PROVE_SEEDS) -sim.for=$(PROVE_TIME)
 	@$(MAKE) --no-print-directory mutants
-	cd integration && POSTRIDER_PROVE=1 go test -tags prove -count=1 -timeout 60m -v ./chaos ./crashpoints ./histories
+	cd integration && POSTRIDER_PROVE=1 go test -tags prove -count=1 -timeout 60m -v ./chaos ./crashpoints ./histories ./inbox

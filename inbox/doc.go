@@ -36,9 +36,10 @@
 // The reservation is a unique insert. A concurrent duplicate waits for the
 // other transaction's end and then sees the truth: committed, it skips; rolled
 // back, it runs. Use READ COMMITTED (the default of PostgreSQL) or SQLite's
-// BEGIN IMMEDIATE. At REPEATABLE READ and SERIALIZABLE the effect is made once
-// as well, but the duplicate that waited gets a serialization error instead of
-// a skip: roll back and let the broker deliver it again.
+// BEGIN IMMEDIATE; on MySQL and MariaDB REPEATABLE READ, their default, does as
+// well. At REPEATABLE READ and SERIALIZABLE of PostgreSQL the effect is made once
+// too, but the duplicate that waited gets a serialization error instead of a skip:
+// roll back and let the broker deliver it again.
 //
 // The wait has no limit of its own: bound ctx, or set the database's lock
 // timeout. Two messages reserved in one transaction, in another order than

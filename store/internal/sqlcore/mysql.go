@@ -17,7 +17,7 @@ import (
 // within what both servers speak: no LATERAL, so a read is a SELECT for each
 // lane; no FOR UPDATE OF, so what must not be locked is a sub-select. An update
 // of two tables at once gives its assignments no order, so they do not depend on
-// one another. Whatever locks names its index: a table of some rows would be
+// one another. Whatever locks names its index: a table of some rows may be
 // scanned, and a scan keeps the locks of all rows, those of other relays as well.
 var MySQL = &mysqlDialect
 

@@ -126,6 +126,10 @@ func nameOf(u *url.URL) string {
 
 func mysqlDatabase(u *url.URL) (Database, error) {
 	d := Database{Engine: MySQL, Driver: "mysql", Name: nameOf(u), secret: secrets(u)}
+	if strings.Trim(u.Path, "/") == "" {
+		// A delete that joins tables needs one, whatever schema it names.
+		return Database{}, fmt.Errorf("the database URL %s names no database: add one, such as /app", d.Name)
+	}
 	q := u.Query()
 	if !q.Has("interpolateParams") {
 		q.Set("interpolateParams", "true") // a round trip less for each statement
