@@ -263,11 +263,15 @@ SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
   FROM {u:bury} STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id`,
 		DropDead: `DELETE o FROM {u:id} STRAIGHT_JOIN {dead} o FORCE INDEX (PRIMARY) ON o.id = u.id`,
 		Marks:    `UPDATE {u:lane+pos} STRAIGHT_JOIN {lane_marks} k FORCE INDEX (PRIMARY) ON k.lane = u.lane AND k.tried_to < u.pos SET k.tried_to = u.pos`,
-		Due: limited{`SELECT x.lane, x.id, x.ordering_key FROM ([[
+		// Locked: of two promotions at once, the second would take a row that the first
+		// has moved for one that is ready already.
+		Due: limited{`SELECT o.lane, o.id, o.ordering_key FROM ([[
   UNION ALL |
-  (SELECT #0 AS ord, o.lane, o.id, o.ordering_key, o.due_at, o.pos FROM {deferred} o FORCE INDEX ({=deferred_due})
+  (SELECT #0 AS ord, o.lane, o.id, o.due_at, o.pos FROM {deferred} o FORCE INDEX ({=deferred_due})
     WHERE o.lane = #1 AND o.due_at <= {now} AND (o.claim_until IS NULL OR o.claim_until <= {now}) ORDER BY o.lane, o.due_at, o.pos LIMIT {LIMIT})]]) x
- ORDER BY x.ord, x.due_at, x.pos LIMIT ?2`},
+  STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = x.lane AND o.id = x.id
+ WHERE o.due_at <= {now} AND (o.claim_until IS NULL OR o.claim_until <= {now})
+ ORDER BY x.ord, x.due_at, x.pos LIMIT ?2 FOR UPDATE SKIP LOCKED`},
 		// A row whose id is ready already goes first: the others are told from it by
 		// being deferred still.
 		Promote: `DELETE d FROM {u:lane+id} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = u.lane AND o.id = u.id
