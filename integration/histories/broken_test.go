@@ -299,7 +299,7 @@ func TestBreachesAreRejected(t *testing.T) {
 			}
 			t.Run(br.name, func(t *testing.T) {
 				t.Parallel()
-				const tries = 5
+				const tries = 10
 				for seed := uint64(1); seed <= tries; seed++ {
 					g := newRig(t, e, 3)
 					b := br.store
