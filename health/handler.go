@@ -63,9 +63,10 @@ type handler struct {
 	r *Registry
 	HandlerOptions
 
-	mu      sync.Mutex
-	asked   time.Time
-	results []Result
+	mu       sync.Mutex
+	asked    time.Time
+	answered time.Time
+	results  []Result
 }
 
 // storeJSON is a result on the wire.
@@ -99,18 +100,18 @@ func (h *handler) ready(w http.ResponseWriter, req *http.Request) {
 }
 
 // ask returns results that are young enough, and when they were asked for. Who
-// comes while the stores are asked waits for that answer; one that goes away does
-// not spoil it for the others.
+// comes while the stores are asked waits for that answer, which is young when it
+// comes, however long it took; one that goes away does not spoil it for the others.
 func (h *handler) ask(ctx context.Context) ([]Result, time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	if !h.asked.IsZero() && now.Sub(h.asked) < h.Every {
+	if !h.answered.IsZero() && now.Sub(h.answered) < h.Every {
 		return h.results, h.asked
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.Timeout)
 	defer cancel()
-	h.results, h.asked = h.r.CheckAll(ctx, now), now
+	h.results, h.asked, h.answered = h.r.CheckAll(ctx, now), now, time.Now()
 	if h.OnError != nil {
 		for _, r := range h.results {
 			if r.Err != nil {

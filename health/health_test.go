@@ -282,3 +282,26 @@ func TestHandler(t *testing.T) {
 		}
 	})
 }
+
+// An answer is young when it comes, however long it took: those who waited for it
+// do not ask one after another.
+func TestHandlerAnswersAllWhoWaited(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var r health.Registry
+		hung := &answers{patient: true}
+		if err := r.Add("hung", hung, nil); err != nil {
+			t.Fatal(err)
+		}
+		h := health.NewHandler(&r, nil)
+		began := time.Now()
+		for range 3 {
+			if code, _ := get(h, "/ready"); code != 503 || time.Since(began) != 5*time.Second {
+				t.Errorf("got %d after %v, want 503 after 5s", code, time.Since(began))
+			}
+		}
+		if n := hung.asked.Load(); n != 1 {
+			t.Errorf("the store was asked %d times", n)
+		}
+	})
+}

@@ -175,19 +175,27 @@ func (in *Inbox[Tx]) record(messageID, consumer string) Record {
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
 func check(messageID, consumer string) error {
-	for _, f := range [...]struct{ name, value string }{{"message id", messageID}, {"consumer", consumer}} {
-		switch {
-		case f.value == "":
-			return fmt.Errorf("%w: %s is empty: every message needs one", ErrInvalidArgument, f.name)
-		case len(f.value) > MaxName:
-			return fmt.Errorf("%w: %s of %d bytes, limit %d: use a hash of it", ErrInvalidArgument, f.name, len(f.value), MaxName)
-		case !utf8.ValidString(f.value):
-			return fmt.Errorf("%w: %s %q is not valid UTF-8", ErrInvalidArgument, f.name, f.value)
-		}
-		for i := range len(f.value) {
-			if f.value[i] < 0x20 || f.value[i] == 0x7f {
-				return fmt.Errorf("%w: %s %q has a control byte at %d: remove it", ErrInvalidArgument, f.name, f.value, i)
-			}
+	if err := CheckName("message id", messageID); err != nil {
+		return err
+	}
+	return CheckName("consumer", consumer)
+}
+
+// CheckName is the check of a message id or a consumer's name, which what says:
+// an [ErrInvalidArgument] unless it is 1 to [MaxName] bytes of UTF-8 without control
+// bytes.
+func CheckName(what, value string) error {
+	switch {
+	case value == "":
+		return fmt.Errorf("%w: %s is empty: every message needs one", ErrInvalidArgument, what)
+	case len(value) > MaxName:
+		return fmt.Errorf("%w: %s of %d bytes, limit %d: use a hash of it", ErrInvalidArgument, what, len(value), MaxName)
+	case !utf8.ValidString(value):
+		return fmt.Errorf("%w: %s %q is not valid UTF-8", ErrInvalidArgument, what, value)
+	}
+	for i := range len(value) {
+		if value[i] < 0x20 || value[i] == 0x7f {
+			return fmt.Errorf("%w: %s %q has a control byte at %d: remove it", ErrInvalidArgument, what, value, i)
 		}
 	}
 	return nil

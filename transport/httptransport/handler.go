@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/transport"
 	"github.com/postrider/postrider/transport/receiver"
@@ -106,10 +107,10 @@ func read(wire *transport.Wire, body io.Reader, h http.Header) (m receiver.Messa
 			return m, http.StatusBadRequest, err
 		}
 	}
-	if m.Incoming, err = wire.Parse(headers); err != nil {
-		return m, http.StatusBadRequest, err
+	if m.Incoming, err = wire.Parse(headers); err == nil {
+		err = inbox.CheckName("CloudEvents attribute id", m.ID)
 	}
-	return m, 0, nil
+	return m, http.StatusBadRequest, err
 }
 
 // structured takes a JSON event apart: its attributes as the headers of the binary
@@ -121,7 +122,7 @@ func structured(event []byte) (headers iter.Seq2[string, string], data []byte, e
 	}
 	attrs := map[string][]string{}
 	for name, raw := range fields {
-		if name == "data" || name == "data_base64" {
+		if name == "data" || name == "data_base64" || string(raw) == "null" {
 			continue
 		}
 		value, err := attribute(raw)
@@ -130,18 +131,18 @@ func structured(event []byte) (headers iter.Seq2[string, string], data []byte, e
 			return nil, nil, fmt.Errorf("CloudEvents attribute %.80q: %w", name, err)
 		case name == "datacontenttype":
 			attrs[transport.HTTP.ContentType] = []string{value}
-		case string(raw) != "null":
+		default:
 			attrs[transport.HTTP.Prefix+name] = []string{strings.ReplaceAll(value, "%", "%25")}
 		}
 	}
 	text, encoded := fields["data"], fields["data_base64"]
 	switch {
-	case text != nil && encoded != nil:
-		return nil, nil, errors.New("the event has both data and data_base64")
-	case encoded != nil:
-		err = json.Unmarshal(encoded, &data)
-	default:
+	case encoded == nil || string(encoded) == "null":
 		data, err = payload(text, attrs[transport.HTTP.ContentType])
+	case text != nil:
+		return nil, nil, errors.New("the event has both data and data_base64")
+	default:
+		err = json.Unmarshal(encoded, &data)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("the event's data: %w", err)

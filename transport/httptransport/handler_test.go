@@ -88,11 +88,12 @@ func TestStructuredMode(t *testing.T) {
 	t.Parallel()
 	const attrs = `{"specversion":"1.0","source":"/shop","type":"order.v1","subject":"100%","time":"2030-01-02T03:04:05Z","num":7,"flag":true,"none":null,`
 	for name, tc := range map[string]struct{ rest, body string }{
-		"JSON":        {`"id":"1","data":{"n": 1}}`, `{"n": 1}`},
-		"named JSON":  {`"id":"2","datacontenttype":"application/json","data":"text"}`, `"text"`},
-		"text":        {`"id":"3","datacontenttype":"text/plain","data":"h\u00e9"}`, "h\u00e9"},
-		"binary":      {`"id":"4","datacontenttype":"application/octet-stream","data_base64":"AP8="}`, "\x00\xff"},
-		"without any": {`"id":"5"}`, ""},
+		"JSON":                 {`"id":"1","data":{"n": 1}}`, `{"n": 1}`},
+		"named JSON":           {`"id":"2","datacontenttype":"application/json","data":"text"}`, `"text"`},
+		"text":                 {`"id":"3","datacontenttype":"text/plain","data":"h\u00e9"}`, "h\u00e9"},
+		"binary":               {`"id":"4","datacontenttype":"application/octet-stream","data_base64":"AP8="}`, "\x00\xff"},
+		"without any":          {`"id":"5"}`, ""},
+		"null is no attribute": {`"id":"6","datacontenttype":null,"dataschema":null,"data":{"n": 1},"data_base64":null}`, `{"n": 1}`},
 	} {
 		s := serve(t, nil)
 		if w := s.post(attrs+tc.rest, "Content-Type", "application/cloudevents+json; charset=utf-8"); w.Code != http.StatusNoContent || len(s.got) != 1 {
@@ -117,19 +118,21 @@ func TestRefusals(t *testing.T) {
 		code int
 		says string
 	}{
-		"no event":      {"{}", []string{"Content-Type", "application/json"}, 400, "no CloudEvents headers"},
-		"no id":         {"{}", []string{"ce-specversion", "1.0", "ce-source", "/", "ce-type", "t"}, 400, "id is missing"},
-		"other version": {"{}", []string{"ce-specversion", "2.0", "ce-id", "1", "ce-source", "/", "ce-type", "t"}, 400, "only 1.x"},
-		"no JSON":       {"{", []string{"Content-Type", json}, 400, "no JSON object"},
-		"a list":        {"[]", []string{"Content-Type", json}, 400, "no JSON object"},
-		"deep":          {`{"specversion":"1.0","id":{}}`, []string{"Content-Type", json}, 400, "id"},
-		"both":          {`{"specversion":"1.0","id":"1","data":1,"data_base64":"AA=="}`, []string{"Content-Type", json}, 400, "both"},
-		"bad base64":    {`{"specversion":"1.0","id":"1","data_base64":"?"}`, []string{"Content-Type", json}, 400, "data"},
-		"no string":     {`{"datacontenttype":"text/plain","data":1}`, []string{"Content-Type", json}, 400, "must be a string"},
-		"large":         {strings.Repeat("x", 101), binary, 413, "100 bytes"},
-		"batch":         {"[]", []string{"Content-Type", "application/cloudevents-batch+json"}, 415, "one event"},
-		"XML":           {"<e/>", []string{"Content-Type", "application/cloudevents+xml"}, 415, "JSON only"},
-		"bad type":      {"{}", []string{"Content-Type", "/"}, 400, "Content-Type"},
+		"no event":        {"{}", []string{"Content-Type", "application/json"}, 400, "no CloudEvents headers"},
+		"no id":           {"{}", []string{"ce-specversion", "1.0", "ce-source", "/", "ce-type", "t"}, 400, "id is missing"},
+		"long id":         {"{}", []string{"ce-specversion", "1.0", "ce-id", strings.Repeat("x", 256), "ce-source", "/", "ce-type", "t"}, 400, "limit 255"},
+		"id of two lines": {"{}", []string{"ce-specversion", "1.0", "ce-id", "a%0Ab", "ce-source", "/", "ce-type", "t"}, 400, "control byte"},
+		"other version":   {"{}", []string{"ce-specversion", "2.0", "ce-id", "1", "ce-source", "/", "ce-type", "t"}, 400, "only 1.x"},
+		"no JSON":         {"{", []string{"Content-Type", json}, 400, "no JSON object"},
+		"a list":          {"[]", []string{"Content-Type", json}, 400, "no JSON object"},
+		"deep":            {`{"specversion":"1.0","id":{}}`, []string{"Content-Type", json}, 400, "id"},
+		"both":            {`{"specversion":"1.0","id":"1","data":1,"data_base64":"AA=="}`, []string{"Content-Type", json}, 400, "both"},
+		"bad base64":      {`{"specversion":"1.0","id":"1","data_base64":"?"}`, []string{"Content-Type", json}, 400, "data"},
+		"no string":       {`{"datacontenttype":"text/plain","data":1}`, []string{"Content-Type", json}, 400, "must be a string"},
+		"large":           {strings.Repeat("x", 101), binary, 413, "100 bytes"},
+		"batch":           {"[]", []string{"Content-Type", "application/cloudevents-batch+json"}, 415, "one event"},
+		"XML":             {"<e/>", []string{"Content-Type", "application/cloudevents+xml"}, 415, "JSON only"},
+		"bad type":        {"{}", []string{"Content-Type", "/"}, 400, "Content-Type"},
 	} {
 		if w := s.post(tc.body, tc.h...); w.Code != tc.code || !strings.Contains(w.Body.String(), tc.says) {
 			t.Errorf("%s: got %d, %s, want %d saying %q", name, w.Code, w.Body, tc.code, tc.says)

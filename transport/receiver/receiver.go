@@ -58,8 +58,8 @@ type Options[Tx any] struct {
 	// again: it doubles with each attempt, with full jitter. Default to 100 ms
 	// and 1 min.
 	BackoffMin, BackoffMax time.Duration
-	// Timeout bounds the handling of one delivery, transaction included. Keep it
-	// below the broker's patience. Defaults to 30 s.
+	// Timeout bounds the handling of one delivery, transaction included, and then
+	// once more Dead. Keep it below the broker's patience. Defaults to 30 s.
 	Timeout time.Duration
 	// OnError is called with each delivery that failed, concurrently if the
 	// broker's deliveries are. Defaults to nil.
@@ -113,14 +113,15 @@ func New[Tx any](in *inbox.Inbox[Tx], begin outbox.Beginner[Tx], handle Handler[
 		return nil, invalid("the Beginner is nil: pass one for your database library")
 	case handle == nil:
 		return nil, invalid("the handler is nil")
-	case o.Consumer == "" || len(o.Consumer) > inbox.MaxName:
-		return nil, invalid("Consumer %.80q has %d bytes, limit 1 to %d", o.Consumer, len(o.Consumer), inbox.MaxName)
 	case o.MaxAttempts < -1:
 		return nil, invalid("MaxAttempts %d: use a positive number, or -1 for no end", o.MaxAttempts)
 	case o.BackoffMin < time.Millisecond || o.BackoffMax < o.BackoffMin:
 		return nil, invalid("backoff from %v to %v: use 1ms or more, and not less for the longest", o.BackoffMin, o.BackoffMax)
 	case o.Timeout < time.Millisecond:
 		return nil, invalid("Timeout %v: use 1ms or more", o.Timeout)
+	}
+	if err := inbox.CheckName("Consumer", o.Consumer); err != nil {
+		return nil, invalid("%v", err)
 	}
 	return r, nil
 }
@@ -146,8 +147,9 @@ type Verdict struct {
 // After a commit whose answer was lost the delivery fails, and the next one finds
 // the message processed.
 func (r *Receiver[Tx]) Handle(ctx context.Context, m Message, parsed error) Verdict {
-	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
-	defer cancel()
+	if parsed == nil {
+		parsed = inbox.CheckName("message id", m.ID)
+	}
 	err := parsed
 	if parsed == nil {
 		err = r.once(ctx, m, func(ctx context.Context, tx Tx) error { return r.handle(ctx, tx, m) })
@@ -178,11 +180,10 @@ func (r *Receiver[Tx]) say(m Message, err error) {
 // bury hands the message to Dead, once if it has an id.
 func (r *Receiver[Tx]) bury(ctx context.Context, m Message, reason error) error {
 	dead := func(ctx context.Context, tx Tx) error { return r.opts.Dead(ctx, tx, m, reason) }
-	err := r.once(ctx, m, dead)
-	if errors.Is(err, inbox.ErrInvalidArgument) { // the inbox's: the id
+	if inbox.CheckName("message id", m.ID) != nil {
 		return r.within(ctx, dead)
 	}
-	return err
+	return r.once(ctx, m, dead)
 }
 
 // once runs fn in a transaction unless the message was processed.
@@ -196,8 +197,11 @@ func (r *Receiver[Tx]) once(ctx context.Context, m Message, fn func(context.Cont
 // rollbackTimeout bounds a rollback, which runs on after the context's end.
 const rollbackTimeout = 5 * time.Second
 
-// within runs fn in a transaction.
+// within runs fn in a transaction of at most Options.Timeout: a handler that has used
+// up its own leaves Dead another.
 func (r *Receiver[Tx]) within(ctx context.Context, fn func(context.Context, Tx) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.opts.Timeout)
+	defer cancel()
 	tx, err := r.begin.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)

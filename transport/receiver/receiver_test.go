@@ -147,9 +147,11 @@ func TestPoisonBecomesADeadLetter(t *testing.T) {
 	want(message("m", 5), nil, true) // a repeat
 	want(message("bad", 1), nil, true)
 	want(message("", 1), errors.New("no id"), true)
+	want(message("a\nb", 0), nil, true) // no broker can mend it
 	want(message("named", 1), errors.New("bad time"), true)
 	want(message("named", 2), errors.New("bad time"), true)
-	if !slices.Equal(dead, []string{"m: broken", "bad: broken", ": no id", "named: bad time"}) {
+	if !slices.Equal(dead, []string{"m: broken", "bad: broken", ": no id", `a
+b: invalid argument: message id "a\nb" has a control byte at 1: remove it`, "named: bad time"}) {
 		t.Errorf("dead letters: got %q", dead)
 	}
 }
@@ -189,6 +191,27 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
+// A handler that never ends becomes a dead letter too, though its time is over.
+func TestTimeoutBecomesADeadLetter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newReceiver(t, &beginner{Mem: inboxtest.NewMem()}, func(ctx context.Context, _ tx, _ receiver.Message) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}, receiver.Options[tx]{Timeout: time.Second, MaxAttempts: 2, Dead: func(ctx context.Context, _ tx, _ receiver.Message, reason error) error {
+			if !errors.Is(reason, context.DeadlineExceeded) {
+				t.Errorf("the reason is %v", reason)
+			}
+			return ctx.Err()
+		}})
+		for attempt, ack := range []bool{false, true} {
+			if v := r.Handle(t.Context(), message("m", attempt+1), nil); v.Ack != ack {
+				t.Errorf("attempt %d: got %+v, want ack %t", attempt+1, v, ack)
+			}
+		}
+	})
+}
+
 func TestBadOptions(t *testing.T) {
 	t.Parallel()
 	b := &beginner{Mem: inboxtest.NewMem()}
@@ -199,6 +222,7 @@ func TestBadOptions(t *testing.T) {
 	handle := func(context.Context, tx, receiver.Message) error { return nil }
 	for says, o := range map[string]receiver.Options[tx]{
 		"Consumer":    {},
+		"control":     {Consumer: "bill\ning"},
 		"MaxAttempts": {Consumer: "c", MaxAttempts: -2},
 		"backoff":     {Consumer: "c", BackoffMin: time.Minute, BackoffMax: time.Second},
 		"Timeout":     {Consumer: "c", Timeout: -1},
