@@ -19,6 +19,7 @@ import (
 	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/sqlstore"
+	"github.com/postrider/postrider/transport"
 	"github.com/postrider/postrider/transport/natstransport"
 	"github.com/postrider/postrider/transport/receiver"
 )
@@ -242,6 +243,25 @@ func TestReceivePoison(t *testing.T) {
 	}
 	if len(dead) != 2 || dead[0] != "1: no such customer" || !strings.HasPrefix(dead[1], "no event: ") {
 		t.Errorf("dead letters: got %q", dead)
+	}
+}
+
+// What a header asked of the server that took the message is not asked again of the
+// stream of dead letters: it would refuse the dead letter, and never get it.
+func TestDeadLetterInAnotherStream(t *testing.T) {
+	t.Parallel()
+	f, l, other := newFixture(t, nil), newLedger(t), newFixture(t, nil)
+	c := f.consumer(t, jetstream.ConsumerConfig{})
+	if out, err := sendOne(t, f.transport(t, &natstransport.Options{Stream: f.name}), record(f.name+".orders", "1")); out != transport.Accepted {
+		t.Fatal(out, err)
+	}
+	r := l.receiver(t, func(receiver.Message) error { return receiver.Permanent(errors.New("no such customer")) },
+		receiver.Options[sqlstore.Tx]{Dead: natstransport.DeadSubject[sqlstore.Tx](f.js, other.name+".dead")})
+	receive(t, c, r, nil)
+	drained(t, c)
+	dead := other.stored(t)
+	if len(dead) != 1 || dead[0].Header.Get("ce-id") == "" || dead[0].Header.Get(natstransport.ReasonHeader) != "no such customer" {
+		t.Errorf("dead letters: got %+v", dead)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -137,9 +138,10 @@ func one[Tx any](ctx context.Context, msg jetstream.Msg, r *receiver.Receiver[Tx
 }
 
 // DeadSubject is a receiver.Options.Dead that publishes what cannot be handled to a
-// subject, which a stream must take: the message as it came, with [ReasonHeader]. It
-// waits for the stream's acknowledgement, and may publish a message twice where the
-// receiver's commit fails afterwards.
+// subject, which a stream must take: the message as it came, with [ReasonHeader] and
+// without the server's own headers, which start with Nats-. It waits for the stream's
+// acknowledgement, and may publish a message twice where the receiver's commit fails
+// afterwards.
 func DeadSubject[Tx any](js jetstream.JetStream, subject string) func(context.Context, Tx, receiver.Message, error) error {
 	return func(ctx context.Context, _ Tx, m receiver.Message, reason error) error {
 		msg, ok := m.Native.(jetstream.Msg)
@@ -147,12 +149,13 @@ func DeadSubject[Tx any](js jetstream.JetStream, subject string) func(context.Co
 			return fmt.Errorf("the message is a %T, no jetstream.Msg", m.Native)
 		}
 		dead := &nats.Msg{Subject: subject, Data: msg.Data(), Header: nats.Header{}}
+		// Without what was asked of the server: another stream is not the expected
+		// one, and one that takes both might have seen the id.
 		for name, values := range msg.Headers() {
-			dead.Header[name] = values
+			if !strings.HasPrefix(strings.ToLower(name), "nats-") {
+				dead.Header[name] = values
+			}
 		}
-		// The id of the message itself might have been seen in the window of the
-		// stream that takes both.
-		dead.Header.Del(jetstream.MsgIDHeader)
 		dead.Header.Set(ReasonHeader, headerText(reason))
 		_, err := js.PublishMsg(ctx, dead)
 		if errors.Is(err, jetstream.ErrNoStreamResponse) {
