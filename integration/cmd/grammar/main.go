@@ -101,6 +101,7 @@ func run(ctx context.Context) error {
 var (
 	repeated = regexp.MustCompile(`(?s)\[\[(.*?)\|(.*?)\]\]`)
 	argument = regexp.MustCompile(`[?#]\d+`)
+	listed   = regexp.MustCompile(`#\d+\.\.`)
 )
 
 // statements are the schema's, and those of the scripts in dir as a driver sends
@@ -128,6 +129,7 @@ func statements(dir string) (list []statement, err error) {
 			part = strings.TrimSpace(part)
 			part = strings.TrimPrefix(strings.TrimPrefix(part, "> "), "if ")
 			part = repeated.ReplaceAllString(part, "$2$1$2")
+			part = listed.ReplaceAllString(part, "?, ?")
 			list = append(list, statement{strings.TrimSuffix(filepath.Base(f), ".sql"), argument.ReplaceAllString(part, "?")})
 		}
 	}

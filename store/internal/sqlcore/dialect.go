@@ -178,12 +178,13 @@ type texts struct {
 	ReadKeys    limited // u(lane, after, upto, key_hash, key)
 	SweepRanges limited // u(lane, after, upto)
 	BodyPart    string  // lane, pos, id, first byte, bytes
+	KeyPrevs    string  // u(read, lane, key_hash, after), by reads; "" where reads tell
 	// By hints, where the engine has them; else empty.
 	SettleAt       string // u(lane, pos, id, hint), in the order of positions
 	SettleMarkedAt string // the same u, m(lane, epoch, pos), owner
 	Settle         string // u(lane, pos, id); returns ids
 	SettleSpan     string // a span; "" where rows are not kept by position
-	SettleAll      string // u(lane, pos, id); "" where Settle is one statement
+	SettleAll      string // u(lane, pos, id), by lanes; "" where Settle is one statement
 	SettleKeys     string // u(lane, pos, id); returns ids, key hashes and keys
 	CountLater     string // u(lane, key_hash, key, from, below, more)
 	SettleMarked   string // u(lane, pos, id), m(lane, epoch, pos), owner; "" if it takes a transaction

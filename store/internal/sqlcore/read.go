@@ -1,6 +1,7 @@
 package sqlcore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -63,7 +64,7 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 		}
 	}
 	args := w.Args()
-	if !h.s.d.inOrder {
+	if !h.s.d.inOrder && h.s.q.KeyPrevs == "" {
 		args = append(args, h.s.seen(reads)...)
 	}
 	var sorted byRead
@@ -104,6 +105,9 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 			n++
 			return nil
 		})
+		if err == nil {
+			err = h.s.keyPrevs(ctx, q, reads, sorted.at, dst[:n])
+		}
 		if err != nil {
 			return err
 		}
@@ -118,6 +122,57 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 		sort.Stable(sorted)
 	}
 	return n, nil
+}
+
+// keyPrevs asks for the KeyPrev of rows, where the read that returned them does not
+// tell; at is the read of each. It is a later look than the read's, and misses
+// nothing for that: who was the first to write a row of a key had committed before
+// the next one drew its position.
+func (s *Store) keyPrevs(ctx context.Context, q Querier, reads []outbox.LaneRead, at []int, rows []outbox.LaneRow) error {
+	if s.q.KeyPrevs == "" {
+		return nil
+	}
+	type place struct {
+		read int
+		hash int64
+	}
+	type prev struct {
+		key bytesColumn
+		pos int64
+	}
+	prevs := map[place]prev{}
+	w := s.Rows(4)
+	for i := range rows {
+		r, p := &rows[i], place{at[i], rows[i].KeyHash}
+		if _, asked := prevs[p]; asked || r.Record.Message.Key == nil || reads[p.read].After == 0 {
+			continue
+		}
+		prevs[p] = prev{}
+		w.Int(int64(p.read))
+		w.Int(int64(r.Lane))
+		w.Int(p.hash)
+		w.Int(reads[p.read].After)
+	}
+	if len(prevs) == 0 {
+		return nil
+	}
+	err := q.Query(ctx, s.q.KeyPrevs, w.Args(), func(sr Row) error {
+		var p place
+		var v prev
+		err := sr.Scan(&p.read, &p.hash, &v.key, &v.pos)
+		prevs[p] = v
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		v, key := prevs[place{at[i], rows[i].KeyHash}], rows[i].Record.Message.Key
+		if rows[i].KeyPrev = v.pos; v.pos != 0 && !bytes.Equal(v.key, key) {
+			rows[i].KeyPrev = -1 // of another key with that hash; what nobody holds has the key read
+		}
+	}
+	return nil
 }
 
 func (r *row) laneRow() outbox.LaneRow {

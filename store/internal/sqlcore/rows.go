@@ -64,7 +64,8 @@ func (c *bytesColumn) Scan(src any) error {
 	return nil
 }
 
-// textColumn: NULL is "".
+// textColumn: NULL is "". Most rows repeat the text of the one before, which is
+// kept then.
 type textColumn string
 
 func (c *textColumn) Scan(src any) error {
@@ -74,7 +75,9 @@ func (c *textColumn) Scan(src any) error {
 	case string:
 		*c = textColumn(v)
 	case []byte:
-		*c = textColumn(v)
+		if string(v) != string(*c) {
+			*c = textColumn(v)
+		}
 	default:
 		return fmt.Errorf("column holds a %T, not text", src)
 	}

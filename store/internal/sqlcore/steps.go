@@ -18,6 +18,9 @@ import (
 //	if SELECT    of several one that ends the script unless it finds a row
 //	[[, |(#1)]]  what stands once for each row of the table parameter, parted by
 //	             ", "; #1 is the first column of the row, #0 its number from 1
+//	#2..         in there, the columns of this row and of those after it with the
+//	             same number in their first column, as a list: it stands once for
+//	             all of them
 //
 // A table parameter outside of such brackets is a JSON list of lists, with bytes
 // in hexadecimal.
@@ -31,16 +34,18 @@ type step struct {
 	between          string
 }
 
-// piece is text with a question mark for each of its arguments.
+// piece is text between arguments: one part more than there are of them.
 type piece struct {
-	text string
-	args []ref
+	parts   []string
+	args    []ref
+	grouped bool // some are lists
 }
 
-// ref is an argument: of the statement, counted from 1, or a column of the row.
+// ref is an argument: of the statement, counted from 1, or a column of the row,
+// or of all rows of a group.
 type ref struct {
-	column bool
-	n      int
+	column, list bool
+	n            int
 }
 
 func parseScript(text string) script {
@@ -94,61 +99,90 @@ func (t *texts) scripts(more ...string) map[string]script {
 }
 
 func parsePiece(text string) (p piece) {
-	var b strings.Builder
+	from := 0
 	for i := 0; i < len(text); i++ {
 		c := text[i]
-		b.WriteByte(c)
 		if c != '?' && c != '#' {
 			continue
 		}
-		n := 0
+		p.parts = append(p.parts, text[from:i])
+		r := ref{column: c == '#'}
 		for i+1 < len(text) && '0' <= text[i+1] && text[i+1] <= '9' {
 			i++
-			n = 10*n + int(text[i]-'0')
+			r.n = 10*r.n + int(text[i]-'0')
 		}
-		p.args = append(p.args, ref{c == '#', n})
+		if r.column && strings.HasPrefix(text[i+1:], "..") {
+			i += 2
+			r.list, p.grouped = true, true
+		}
+		p.args = append(p.args, r)
+		from = i + 1
 	}
-	p.text = strings.ReplaceAll(b.String(), "#", "?")
+	p.parts = append(p.parts, text[from:])
 	return p
 }
 
-// build is the statement as drivers take it.
+// build is the statement as drivers take it: with a question mark for each of its
+// arguments.
 func (st *step) build(args []any) (text string, list []any) {
-	var rows *tableRows
+	b := builder{args: args}
 	if len(args) > 0 {
-		rows, _ = args[0].(*tableRows)
+		b.rows, _ = args[0].(*tableRows)
 	}
-	add := func(p *piece, row int) {
-		for _, r := range p.args {
-			switch {
-			case r.column && r.n == 0:
-				list = append(list, int64(row+1))
-			case r.column:
-				list = append(list, rows.list[row*rows.columns+r.n-1].arg())
-			case r.n == 1 && rows != nil:
-				list = append(list, rows.json())
-			default:
-				list = append(list, args[r.n-1])
+	b.add(&st.head, 0, 1)
+	if st.body.parts != nil {
+		b.Grow(b.rows.len() * 2 * len(st.body.args))
+		for from := 0; from < b.rows.len(); {
+			if from > 0 {
+				b.WriteString(st.between)
 			}
+			upto := from + 1
+			for st.body.grouped && upto < b.rows.len() && b.rows.at(upto, 1).n == b.rows.at(from, 1).n {
+				upto++
+			}
+			b.add(&st.body, from, upto)
+			from = upto
+		}
+		b.add(&st.tail, 0, 1)
+	}
+	return b.String(), b.list
+}
+
+// builder is a statement that is being built.
+type builder struct {
+	strings.Builder
+	args []any
+	rows *tableRows // the first of args, if it is one
+	list []any
+}
+
+// add writes a piece of the rows from and up to others.
+func (b *builder) add(p *piece, from, upto int) {
+	for i, r := range p.args {
+		b.WriteString(p.parts[i])
+		b.arg(r, from)
+		for row := from + 1; r.list && row < upto; row++ {
+			b.WriteString(", ")
+			b.arg(r, row)
 		}
 	}
-	add(&st.head, 0)
-	if st.body.text == "" {
-		return st.head.text, list
+	b.WriteString(p.parts[len(p.args)])
+}
+
+func (b *builder) arg(r ref, row int) {
+	b.WriteByte('?')
+	var v any
+	switch {
+	case r.column && r.n == 0:
+		v = int64(row + 1)
+	case r.column:
+		v = b.rows.at(row, r.n).arg()
+	case r.n == 1 && b.rows != nil:
+		v = b.rows.json()
+	default:
+		v = b.args[r.n-1]
 	}
-	var b strings.Builder
-	b.Grow(len(st.head.text) + len(st.tail.text) + rows.len()*(len(st.body.text)+len(st.between)))
-	b.WriteString(st.head.text)
-	for i := range rows.len() {
-		if i > 0 {
-			b.WriteString(st.between)
-		}
-		b.WriteString(st.body.text)
-		add(&st.body, i)
-	}
-	b.WriteString(st.tail.text)
-	add(&st.tail, 0)
-	return b.String(), list
+	b.list = append(b.list, v)
 }
 
 // stepper runs scripts over a querier.
@@ -264,6 +298,9 @@ func (t *tableRows) Bytes(b []byte) {
 func (t *tableRows) Args() []any { return []any{t} }
 
 func (t *tableRows) len() int { return len(t.list) / t.columns }
+
+// at is a value by its row and, counted from 1, its column.
+func (t *tableRows) at(row, column int) *cell { return &t.list[row*t.columns+column-1] }
 
 func (c *cell) arg() any {
 	switch c.kind {

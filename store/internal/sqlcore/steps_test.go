@@ -71,6 +71,8 @@ func TestScripts(t *testing.T) {
 			[]string{`A ? ?[[[7,"\"","ff"],[null,"b","00000000000000000000000000000001"]] z]`}, 0},
 		"a list row by row": {"A ?2 [[, |(#1, #0, #1, ?2)]] B ?2", append(table(1, 7, 8), "z"), nil,
 			[]string{"A ? (?, ?, ?, ?), (?, ?, ?, ?) B ?[z 7 1 7 z 8 2 8 z z]"}, 0},
+		"a list in a list": {"A [[ OR |a = #1 AND b IN (#2..)]]", table(2, 1, 7, 1, 8, 2, 9, 1, 6), nil,
+			[]string{"A a = ? AND b IN (?, ?) OR a = ? AND b IN (?) OR a = ? AND b IN (?)[1 7 8 2 9 1 6]"}, 0},
 		"an empty list":      {"A [[, |(#1)]]", table(1), nil, []string{"A []"}, 0},
 		"changes add up":     {"A ?1;; B ?1", []any{1}, map[string]int{"A ?": 2, "B ?": 3}, []string{"A ?[1]", "B ?[1]"}, 5},
 		"the answer counts":  {"> A;; B", nil, map[string]int{"A": 2, "B": 7}, []string{"A[]", "B[]"}, 2},

@@ -1,1 +1,2 @@
-DELETE o FROM (SELECT j.lane AS lane, j.pos AS pos, UNHEX(j.id) AS id, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]', pos BIGINT PATH '$[1]', id CHAR(32) CHARACTER SET ascii PATH '$[2]')) j) u STRAIGHT_JOIN `postrider_outbox` o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id
+DELETE o FROM `postrider_outbox` o FORCE INDEX (PRIMARY) WHERE [[
+   OR |(o.lane = #1 AND o.pos IN (#2..) AND o.id = ELT(FIELD(o.pos, #2..), #3..))]]
