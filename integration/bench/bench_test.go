@@ -2,8 +2,10 @@ package bench
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/integration/testenv"
@@ -65,8 +68,9 @@ func run(t *testing.T, args ...string) (string, error) {
 func TestEveryScenario(t *testing.T) {
 	t.Parallel()
 	url := testenv.Postgres(t)
+	maria, mysqlURL := mysqlDatabase(t)
 	report := filepath.Join(t.TempDir(), "report.json")
-	out, err := run(t, "-db", url, "-scenario", "all", "-repeat", "1", "-scale", "0.005", "-out", report)
+	out, err := run(t, "-db", url, "-mysql", mysqlURL, "-scenario", "all", "-repeat", "1", "-scale", "0.005", "-out", report)
 	if err != nil {
 		t.Fatalf("bench: %v\n%s", err, out)
 	}
@@ -120,6 +124,12 @@ func TestEveryScenario(t *testing.T) {
 	if left != 0 {
 		t.Errorf("the bench left %d schemas behind", left)
 	}
+	if err := maria.QueryRowContext(t.Context(), `SELECT count(*) FROM information_schema.tables WHERE table_schema = DATABASE()`).Scan(&left); err != nil {
+		t.Fatal(err)
+	}
+	if left != 0 {
+		t.Errorf("the bench left %d tables of MariaDB behind", left)
+	}
 	page := filepath.Join(t.TempDir(), "performance.md")
 	if out, err := run(t, "-page", page, "-out", report); err != nil {
 		t.Fatalf("page: %v\n%s", err, out)
@@ -129,6 +139,23 @@ func TestEveryScenario(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", name, len(b), err)
 		}
 	}
+}
+
+// mysqlDatabase is an empty database and its URL.
+func mysqlDatabase(t *testing.T) (*sql.DB, string) {
+	t.Helper()
+	dsn := testenv.MySQL(t)
+	c, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	u := url.URL{Scheme: "mysql", User: url.UserPassword(c.User, c.Passwd), Host: c.Addr, Path: "/" + c.DBName}
+	return db, u.String()
 }
 
 // A database that somebody uses is left alone.
@@ -149,5 +176,24 @@ func TestForeignDatabase(t *testing.T) {
 		if err == nil || !strings.Contains(out, "did not make") {
 			t.Errorf("after %s: %v, want a refusal\n%s", made, err, out)
 		}
+	}
+}
+
+// The same on MariaDB, and a run without a server says so.
+func TestMySQLServer(t *testing.T) {
+	t.Parallel()
+	postgres := testenv.Postgres(t)
+	db, mysqlURL := mysqlDatabase(t)
+	if _, err := db.ExecContext(t.Context(), `CREATE TABLE orders (id INT)`); err != nil {
+		t.Fatal(err)
+	}
+	for server, want := range map[string]string{mysqlURL: "did not make", "": "mariadb: skipped"} {
+		out, err := run(t, "-db", postgres, "-mysql", server, "-scenario", "mariadb", "-scale", "0.005", "-repeat", "1", "-out", filepath.Join(t.TempDir(), "r.json"))
+		if (err == nil) != (server == "") || !strings.Contains(out, want) {
+			t.Errorf("-mysql %q: %v, want %q\n%s", server, err, want, out)
+		}
+	}
+	if _, err := db.ExecContext(t.Context(), `SELECT * FROM orders`); err != nil {
+		t.Error(err)
 	}
 }

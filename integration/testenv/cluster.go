@@ -78,7 +78,7 @@ func (c *Cluster) control(ctx context.Context, args ...string) error {
 
 // startCluster starts a server of the binaries in the directory bin.
 func startCluster(ctx context.Context, bin string) (*Cluster, error) {
-	more, err := moreSettings()
+	more, err := moreSettings(EnvSettings)
 	if err != nil {
 		return nil, err
 	}
@@ -107,12 +107,12 @@ func startCluster(ctx context.Context, bin string) (*Cluster, error) {
 
 var setting = regexp.MustCompile(`^[a-z_.]+=[A-Za-z0-9_.]+$`)
 
-// moreSettings are those of the environment; the last of a name counts.
-func moreSettings() ([]string, error) {
-	list := strings.Fields(os.Getenv(EnvSettings))
+// moreSettings are those of an environment variable; the last of a name counts.
+func moreSettings(env string) ([]string, error) {
+	list := strings.Fields(os.Getenv(env))
 	for _, s := range list {
 		if !setting.MatchString(s) {
-			return nil, fmt.Errorf("%s has %q: use name=value of letters, digits, _ and .", EnvSettings, s)
+			return nil, fmt.Errorf("%s has %q: use name=value of letters, digits, _ and .", env, s)
 		}
 	}
 	return list, nil

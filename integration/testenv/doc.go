@@ -17,7 +17,8 @@
 //
 // Private servers listen on 127.0.0.1 only, do not wait for the disk, and end
 // with the process that started them, however it ends. Settings in
-// POSTRIDER_TEST_POSTGRES_SETTINGS ("fsync=on shared_buffers=1GB") are added to
-// those of a private PostgreSQL. POSTRIDER_TEST_RECORD names a file to which each
+// POSTRIDER_TEST_POSTGRES_SETTINGS ("fsync=on shared_buffers=1GB") and
+// POSTRIDER_TEST_MYSQL_SETTINGS are added to those of a private PostgreSQL and a
+// private MariaDB. POSTRIDER_TEST_RECORD names a file to which each
 // test binary appends one line per engine it used: suite, engine, version.
 package testenv

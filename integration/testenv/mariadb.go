@@ -89,6 +89,14 @@ func startMariaDB(ctx context.Context) (*MariaDB, error) {
 			return nil, fmt.Errorf("set %s, or install MariaDB (Debian: apt-get install mariadb-server)", EnvMySQL)
 		}
 	}
+	more, err := moreSettings(EnvMySQLSettings)
+	if err != nil {
+		return nil, err
+	}
+	settings := ""
+	for _, s := range more {
+		settings += " --" + s
+	}
 	var tries []error
 	for range 4 {
 		port, err := freePort()
@@ -99,9 +107,9 @@ func startMariaDB(ctx context.Context) (*MariaDB, error) {
 		// The socket is named relative to the data, for its path is limited. A commit
 		// is in the operating system's hands: it survives a killed server.
 		m.start = fmt.Sprintf(`{ %s --no-defaults --datadir="$PWD/data" --bind-address=127.0.0.1 --port=%d --socket=s --pid-file=pid --max-connections=400 \
-			--max-allowed-packet=64M --innodb-buffer-pool-size=256M --innodb-log-file-size=256M --innodb-flush-log-at-trx-commit=2 --skip-name-resolve >>log 2>&1 & } &&
+			--max-allowed-packet=64M --innodb-buffer-pool-size=256M --innodb-log-file-size=256M --innodb-flush-log-at-trx-commit=2 --skip-name-resolve%s >>log 2>&1 & } &&
 			for i in $(seq %d); do grep -q 'ready for connections' log && break; kill -0 $! || break; sleep 0.1; done; grep -q 'ready for connections' log`,
-			quote(bin), port, startTimeout/(100*time.Millisecond))
+			quote(bin), port, settings, startTimeout/(100*time.Millisecond))
 		install := `mariadb-install-db --no-defaults --datadir="$PWD/data" --auth-root-authentication-method=normal --skip-test-db >log 2>&1 && `
 		stop := `kill -KILL "$(cat data/pid)" 2>/dev/null; wait`
 		if m.dir, m.end, err = supervise(ctx, install+m.start, stop, true); err == nil {

@@ -14,11 +14,13 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// EngineMySQL is MySQL or MariaDB, as POSTRIDER_TEST_REQUIRE names it, and
-// EnvMySQL names a server that is there: mysql://root@127.0.0.1:3306/.
+// EngineMySQL is MySQL or MariaDB, as POSTRIDER_TEST_REQUIRE names it, EnvMySQL
+// names a server that is there: mysql://root@127.0.0.1:3306/, and
+// EnvMySQLSettings has settings of a private one.
 const (
-	EngineMySQL = "mysql"
-	EnvMySQL    = "POSTRIDER_TEST_MYSQL"
+	EngineMySQL      = "mysql"
+	EnvMySQL         = "POSTRIDER_TEST_MYSQL"
+	EnvMySQLSettings = "POSTRIDER_TEST_MYSQL_SETTINGS"
 )
 
 var mysqlServer shared

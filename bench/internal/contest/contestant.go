@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -54,12 +55,13 @@ type Maker struct {
 }
 
 // Place is where a contestant keeps its tables: a schema of a PostgreSQL
-// database, or a directory.
+// database, a directory, or a MySQL database.
 type Place struct {
 	URL    string // PostgreSQL
 	Schema string
 	Wire   *meter.Wire
-	Dir    string // for files
+	Dir    string        // for files
+	MySQL  *mysql.Config // nil where there is none
 }
 
 // config is the connection of every contestant: the same settings, counted.

@@ -38,7 +38,7 @@ type Postrider struct {
 	// DB is what a store over database/sql runs on, else nil.
 	DB *sql.DB
 	// Pool is what a store over pgx runs on, and for rows that are written
-	// around the store; nil on SQLite.
+	// around the store; nil on SQLite and MySQL.
 	Pool *pgxpool.Pool
 
 	close  func()

@@ -2,6 +2,7 @@ package meter
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"time"
 
@@ -12,7 +13,14 @@ import (
 type Meter struct {
 	Wire   *Wire
 	Conn   *pgx.Conn // nil: no PostgreSQL
+	MySQL  *MySQL    // nil: no MySQL
 	Server Server
+}
+
+// MySQL is a MySQL or MariaDB server.
+type MySQL struct {
+	Wire *MySQLWire
+	DB   *sql.DB
 }
 
 // Reading is the state of all counters at one moment.
@@ -24,6 +32,7 @@ type Reading struct {
 	roundTrips     int64
 	wal            int64
 	dead           int64
+	refusals       int64
 }
 
 // Quiet waits until the sessions of a name have ended: only then are their dead
@@ -56,6 +65,14 @@ func (m *Meter) Read(ctx context.Context) (Reading, error) {
 		}
 		r.statements, r.roundTrips = m.Wire.Statements.Load(), m.Wire.RoundTrips.Load()
 	}
+	if m.MySQL != nil {
+		var name string
+		if err := m.MySQL.DB.QueryRowContext(ctx, `SHOW GLOBAL STATUS LIKE 'Innodb_os_log_written'`).Scan(&name, &r.wal); err != nil {
+			return r, fmt.Errorf("read the server's counters: %w", err)
+		}
+		w := m.MySQL.Wire
+		r.statements, r.roundTrips, r.refusals = w.Statements.Load(), w.RoundTrips.Load(), w.Refusals.Load()
+	}
 	r.server, r.serveOK = m.Server.CPU()
 	r.own, r.ownOK = OwnCPU()
 	r.At = time.Now()
@@ -72,13 +89,17 @@ func (m *Meter) Cost(from, to Reading, messages int, into map[string]float64) {
 	if from.serveOK && to.serveOK {
 		into["server_cpu"] = (to.server - from.server).Seconds() * 1000 / n
 	}
-	if m.Conn == nil {
+	if m.Conn == nil && m.MySQL == nil {
 		return
 	}
-	if m.Wire.Readable() {
+	if m.MySQL != nil || m.Wire.Readable() {
 		into["statements"] = float64(to.statements-from.statements) / n
 		into["round_trips"] = float64(to.roundTrips-from.roundTrips) / n
 	}
 	into["wal"] = float64(to.wal-from.wal) / n
-	into["dead_tuples"] = float64(to.dead-from.dead) / n
+	if m.MySQL != nil {
+		into["refusals"] = float64(to.refusals - from.refusals) // of the whole run
+	} else {
+		into["dead_tuples"] = float64(to.dead-from.dead) / n
+	}
 }

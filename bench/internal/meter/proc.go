@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,8 +10,8 @@ import (
 	"time"
 )
 
-// Server is a PostgreSQL server on this machine, seen through /proc. The zero
-// value knows nothing.
+// Server is a database server on this machine, seen through /proc. The zero value
+// knows nothing.
 type Server struct{ postmaster int }
 
 // FindServer looks for the server of a backend. local says whether its host is
@@ -27,6 +28,34 @@ func FindServer(backend int, local bool) Server {
 		return Server{}
 	}
 	return Server{postmaster: st.parent}
+}
+
+// FindMySQL looks for the server that wrote its process id into a file.
+func FindMySQL(pidFile string, local bool) Server {
+	b, err := os.ReadFile(pidFile)
+	pid, perr := strconv.Atoi(strings.TrimSpace(string(b)))
+	if !local || err != nil || perr != nil {
+		return Server{}
+	}
+	if st, ok := readStat(pid); !ok || st.name != "mariadbd" && st.name != "mysqld" {
+		return Server{}
+	}
+	return Server{postmaster: pid}
+}
+
+// Rest waits until the server does next to nothing, half a minute at most: what
+// one run leaves to be cleaned up is neither the next one's cost nor free.
+func (s Server) Rest(ctx context.Context) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end) && ctx.Err() == nil; {
+		before, ok := s.CPU()
+		if !ok {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+		if after, _ := s.CPU(); after-before <= 10*time.Millisecond {
+			return
+		}
+	}
 }
 
 // CPU is the processor time of the server with all its processes, those that

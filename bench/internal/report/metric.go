@@ -29,6 +29,7 @@ var Metrics = []Metric{
 	{"round_trips", "round trips", "/msg", false},
 	{"wal", "WAL", "B/msg", false},
 	{"dead_tuples", "dead tuples", "/msg", false},
+	{"refusals", "deadlocks, lock timeouts", "", true},
 	{"backlog", "left behind", "rows", false},
 	{"peak_mib", "peak memory", "MiB", true},
 	{"end_mib", "memory at the end", "MiB", false},

@@ -34,6 +34,8 @@ var targets = []target{
 	{text: "dead tuples a message", must: 1, lower: true, value: metricOf("drain", "100,000 pending", product, "dead_tuples")},
 	{text: "statements a message", must: 0.01, lower: true, value: metricOf("drain", "100,000 pending", product, "statements")},
 	{text: "SQLite, against claim and delete", must: 1.5, value: against("sqlite", "50,000 pending", "postrider sqlite", "claim and delete")},
+	{text: "MariaDB, against claim and delete", must: 2, value: against("mariadb", "50,000 pending", "postrider mariadb", "claim and delete")},
+	{text: "MariaDB beside two producers at either isolation level, deadlocks and lock timeouts", lower: true, value: refusals},
 	{text: "memory with 10 million pending, MiB", must: 64, reach: 48, lower: true, value: metricOf("backlog", "memory with 10 million pending", product, "peak_mib")},
 	{text: "memory with bodies of 16 MiB, MiB", must: 128, lower: true, value: metricOf("memory", "16 MiB bodies", product, "peak_mib")},
 }
@@ -81,6 +83,17 @@ func quotient(a, b func(*Report) (Stat, bool), r *Report) (Stat, bool) {
 	}
 	q := x.Median / y.Median
 	return Stat{q, q, q}, true
+}
+
+// refusals is the most of any run on MariaDB.
+func refusals(r *Report) (most Stat, ok bool) {
+	for _, level := range []string{"READ COMMITTED", "REPEATABLE READ"} {
+		if st, found := metricOf("mariadb", "two producers, "+level, "postrider mariadb", "refusals")(r); found {
+			ok = true
+			most = Stat{max(most.Median, st.Max), max(most.Min, st.Max), max(most.Max, st.Max)}
+		}
+	}
+	return most, ok
 }
 
 func readGrowth(r *Report) (Stat, bool) {

@@ -22,6 +22,7 @@ var settings = []string{
 var libraries = []string{
 	"github.com/jackc/pgx/v5", "github.com/ThreeDotsLabs/watermill-sql/v4", "github.com/ThreeDotsLabs/watermill",
 	"github.com/riverqueue/river", "github.com/nats-io/nats-server/v2", "modernc.org/sqlite",
+	"github.com/go-sql-driver/mysql",
 }
 
 // Describe begins a report: the machine, the versions, the settings.
@@ -49,6 +50,10 @@ func (r *Runner) Describe(ctx context.Context) (*report.Report, error) {
 			return nil, err
 		}
 		rep.Settings = append(rep.Settings, report.Setting{Name: name, Value: value})
+	}
+	if r.mysql != nil {
+		rep.Versions = append(rep.Versions, r.mysql.version)
+		rep.Settings = append(rep.Settings, r.mysql.settings...)
 	}
 	return rep, nil
 }

@@ -26,6 +26,9 @@ var (
 
 	sqliteMaker      = contest.Maker{Name: "postrider sqlite", New: contest.SQLite, SQLite: true}
 	claimSQLiteMaker = contest.Maker{Name: "claim and delete", New: contest.ClaimSQLite, SQLite: true}
+
+	mysqlMaker      = contest.Maker{Name: "postrider mariadb", New: contest.MySQL}
+	claimMySQLMaker = contest.Maker{Name: "claim and delete", New: contest.ClaimMySQL}
 )
 
 // products are Postrider's stores.

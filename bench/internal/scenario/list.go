@@ -31,6 +31,13 @@ var All = []Scenario{
 		Text: "50,000 messages are pending in a SQLite file in WAL mode, synchronous NORMAL; the publisher answers at once.",
 		run:  runSQLite,
 	}, {
+		Name: "mariadb", Title: "MariaDB", MySQL: true,
+		Text: "50,000 messages are pending in MariaDB, which syncs its log at every commit; the publisher answers at once. " +
+			"Claim and delete takes two statements to claim here, SELECT with SKIP LOCKED and UPDATE, at READ COMMITTED. " +
+			"Two producers commit further messages meanwhile, one in each transaction, as fast as they can, in sessions whose default is either isolation level; " +
+			"deadlocks and lock wait timeouts are those of all connections. WAL is the redo log.",
+		run: runMariaDB,
+	}, {
 		Name: "relays", Title: "Several relays",
 		Text: "100,000 messages without keys are pending; relays in one process share the lanes.",
 		run:  runRelays,

@@ -23,6 +23,7 @@ import (
 // Options of a run.
 type Options struct {
 	URL        string // PostgreSQL
+	MySQL      string // URL of a MySQL or MariaDB server; "": none
 	Repeat     int
 	Scale      float64  // of the numbers of messages and the times
 	Only       []string // parts of the names of contestants; empty: all
@@ -35,6 +36,8 @@ type Scenario struct {
 	Name, Title, Text string
 	// Chart is the metric of its chart; see report.Scenario.
 	Chart string
+	// MySQL: it runs on the MySQL server.
+	MySQL bool
 	run   func(ctx context.Context, r *Runner) error
 }
 
@@ -43,6 +46,7 @@ type Runner struct {
 	opts          Options
 	admin         *pgx.Conn
 	meter         *meter.Meter
+	mysql         *mysqlServer // nil: none
 	dir           string
 	now           *report.Scenario
 	serial        int
@@ -68,6 +72,12 @@ func Open(ctx context.Context, o Options) (*Runner, error) {
 		r.Close()
 		return nil, err
 	}
+	if o.MySQL != "" {
+		if r.mysql, err = openMySQL(ctx, o.MySQL); err != nil {
+			r.Close()
+			return nil, err
+		}
+	}
 	var backend int
 	if err := conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&backend); err != nil {
 		r.Close()
@@ -83,7 +93,11 @@ func Open(ctx context.Context, o Options) (*Runner, error) {
 func (r *Runner) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return errors.Join(r.drop(ctx), r.admin.Close(ctx), os.RemoveAll(r.dir))
+	err := errors.Join(r.drop(ctx), r.admin.Close(ctx), os.RemoveAll(r.dir))
+	if r.mysql != nil {
+		err = errors.Join(err, r.mysql.close(ctx))
+	}
+	return err
 }
 
 func (r *Runner) own(ctx context.Context) error {
