@@ -41,6 +41,11 @@
 // too, but the duplicate that waited gets a serialization error instead of a skip:
 // roll back and let the broker deliver it again.
 //
+// Return every error of the database from the handler. MySQL and MariaDB end the
+// whole transaction at a deadlock and take what follows as transactions of their own:
+// a handler that goes on and returns nil has lost its effect and the reservation, and
+// the commit says nothing of it, so the message is acknowledged.
+//
 // The wait has no limit of its own: bound ctx, or set the database's lock
 // timeout. Two messages reserved in one transaction, in another order than
 // another transaction does, can deadlock as any two row locks can.

@@ -41,6 +41,10 @@ type HandlerOptions struct {
 // an event a dead letter; other retries are bounded by the sender. The body of an
 // answer says what is wrong with an event, and nothing of a failure.
 //
+// An event is known by its id alone, as the inbox has it, whatever its source is: an
+// event of another source under the same id is taken for a repeat. Serve sources whose
+// ids are not unique among them under a Consumer each.
+//
 // Whoever may send is the caller's decision: put a check of a password or
 // signature in front. Errors are outbox.ErrInvalidArgument.
 func NewHandler[Tx any](r *receiver.Receiver[Tx], opts *HandlerOptions) (http.Handler, error) {
