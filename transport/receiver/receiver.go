@@ -51,8 +51,8 @@ type Options[Tx any] struct {
 	// others, comes here at each of its deliveries until this succeeds. Defaults
 	// to nil: no message is given up.
 	Dead func(ctx context.Context, tx Tx, m Message, reason error) error
-	// MaxAttempts is how many deliveries may fail before Dead takes the message;
-	// -1 is no end. It needs Dead, and a broker that counts. Defaults to 10.
+	// MaxAttempts is how many deliveries may fail before Dead takes the message, the
+	// last of them in its handler or at the commit; -1 is no end. It needs Dead, and a broker that counts. Defaults to 10.
 	MaxAttempts int
 	// BackoffMin and BackoffMax bound the wait before a message is delivered
 	// again: it doubles with each attempt, with full jitter. Default to 100 ms
@@ -150,15 +150,19 @@ func (r *Receiver[Tx]) Handle(ctx context.Context, m Message, parsed error) Verd
 	if parsed == nil {
 		parsed = inbox.CheckName("message id", m.ID)
 	}
-	err := parsed
+	err, ran := parsed, false
 	if parsed == nil {
-		err = r.once(ctx, m, func(ctx context.Context, tx Tx) error { return r.handle(ctx, tx, m) })
+		err = r.once(ctx, m, func(ctx context.Context, tx Tx) error {
+			ran = true
+			return r.handle(ctx, tx, m)
+		})
 	}
 	if err == nil {
 		return Verdict{Ack: true}
 	}
 	var p *permanent
-	poison := parsed != nil || errors.As(err, &p) || r.opts.MaxAttempts > 0 && m.Attempt >= r.opts.MaxAttempts
+	// Not where the handler has not run: the database is away.
+	poison := parsed != nil || ran && (errors.As(err, &p) || r.opts.MaxAttempts > 0 && m.Attempt >= r.opts.MaxAttempts)
 	if poison && r.opts.Dead != nil && !errors.Is(err, inbox.ErrInProgress) {
 		if buried := r.bury(ctx, m, err); buried == nil {
 			r.say(m, err)

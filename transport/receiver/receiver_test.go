@@ -22,9 +22,16 @@ type tx = *inboxtest.MemTx
 type beginner struct {
 	*inboxtest.Mem
 	refuse error // of the next commits
+	down   error // of the next begin
 }
 
-func (b *beginner) Begin(ctx context.Context) (tx, error) { return b.Mem.Begin(), ctx.Err() }
+func (b *beginner) Begin(ctx context.Context) (tx, error) {
+	if err := b.down; err != nil {
+		b.down = nil
+		return nil, err
+	}
+	return b.Mem.Begin(), ctx.Err()
+}
 
 func (b *beginner) Commit(_ context.Context, t tx) error {
 	if b.refuse != nil {
@@ -174,6 +181,25 @@ func TestClaimedMessageWaits(t *testing.T) {
 		}})
 	if v := r.Handle(t.Context(), message("m", 9), nil); v.Ack || !errors.Is(v.Err, inbox.ErrInProgress) {
 		t.Errorf("got %+v", v)
+	}
+}
+
+// A database that is away is no fault of the message, however often it came
+// meanwhile: its handler has not run.
+func TestOutageMakesNoDeadLetter(t *testing.T) {
+	t.Parallel()
+	b := &beginner{Mem: inboxtest.NewMem(), down: errors.New("connection refused")}
+	ran := 0
+	r := newReceiver(t, b, func(context.Context, tx, receiver.Message) error { ran++; return nil }, receiver.Options[tx]{
+		MaxAttempts: 3, Dead: func(context.Context, tx, receiver.Message, error) error {
+			t.Error("it became a dead letter")
+			return nil
+		}})
+	if v := r.Handle(t.Context(), message("m", 9), nil); v.Ack || v.Err == nil {
+		t.Errorf("without a database: got %+v", v)
+	}
+	if v := r.Handle(t.Context(), message("m", 10), nil); !v.Ack || v.Err != nil || ran != 1 {
+		t.Errorf("with it: got %+v, the handler ran %d times", v, ran)
 	}
 }
 
