@@ -265,6 +265,25 @@ func TestDeadLetterInAnotherStream(t *testing.T) {
 	}
 }
 
+// A message so large that the server takes no reason beside it is kept without one.
+func TestLargeDeadLetter(t *testing.T) {
+	t.Parallel()
+	f, l := newFixture(t, nil), newLedger(t)
+	c := f.consumer(t, jetstream.ConsumerConfig{})
+	body := strings.Repeat("x", int(f.nc.MaxPayload())-1000)
+	if out, err := sendOne(t, f.transport(t, nil), record(f.name+".orders", body)); out != transport.Accepted {
+		t.Fatal(out, err)
+	}
+	r := l.receiver(t, func(receiver.Message) error { return receiver.Permanent(errors.New(strings.Repeat("no ", 1000))) },
+		receiver.Options[sqlstore.Tx]{Dead: natstransport.DeadSubject[sqlstore.Tx](f.js, f.name+".dead")})
+	receive(t, c, r, nil)
+	drained(t, c)
+	dead := f.stored(t)
+	if len(dead) != 2 || dead[1].Header.Get("ce-id") == "" || string(dead[1].Data) != body {
+		t.Errorf("%d messages are stored, want the message and its dead letter", len(dead))
+	}
+}
+
 // The server hears that a slow handler is at it, and delivers to nobody else.
 func TestReceiveSlowHandler(t *testing.T) {
 	t.Parallel()

@@ -141,7 +141,7 @@ func one[Tx any](ctx context.Context, msg jetstream.Msg, r *receiver.Receiver[Tx
 // subject, which a stream must take: the message as it came, with [ReasonHeader] and
 // without the server's own headers, which start with Nats-. It waits for the stream's
 // acknowledgement, and may publish a message twice where the receiver's commit fails
-// afterwards.
+// afterwards. The reason is left out where the server's limit has no room for it.
 func DeadSubject[Tx any](js jetstream.JetStream, subject string) func(context.Context, Tx, receiver.Message, error) error {
 	return func(ctx context.Context, _ Tx, m receiver.Message, reason error) error {
 		msg, ok := m.Native.(jetstream.Msg)
@@ -158,6 +158,10 @@ func DeadSubject[Tx any](js jetstream.JetStream, subject string) func(context.Co
 		}
 		dead.Header.Set(ReasonHeader, headerText(reason))
 		_, err := js.PublishMsg(ctx, dead)
+		if errors.Is(err, nats.ErrMaxPayload) { // it was not with what it came with
+			dead.Header.Del(ReasonHeader)
+			_, err = js.PublishMsg(ctx, dead)
+		}
 		if errors.Is(err, jetstream.ErrNoStreamResponse) {
 			return fmt.Errorf("no stream takes the subject %s of dead letters: create one: %w", subject, err)
 		}
