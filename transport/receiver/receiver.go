@@ -238,7 +238,7 @@ func (r *Receiver[Tx]) within(ctx context.Context, fn func(context.Context, Tx) 
 func (r *Receiver[Tx]) delay(attempt int) time.Duration {
 	bound := r.opts.BackoffMin
 	for i := 1; i < attempt && bound < r.opts.BackoffMax; i++ {
-		bound *= 2
+		bound = 2 * min(bound, r.opts.BackoffMax/2)
 	}
 	return time.Duration(1 + rand.Int64N(int64(min(bound, r.opts.BackoffMax))))
 }

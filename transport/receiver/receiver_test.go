@@ -3,6 +3,7 @@ package receiver_test
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -200,6 +201,16 @@ func TestOutageMakesNoDeadLetter(t *testing.T) {
 	}
 	if v := r.Handle(t.Context(), message("m", 10), nil); !v.Ack || v.Err != nil || ran != 1 {
 		t.Errorf("with it: got %+v, the handler ran %d times", v, ran)
+	}
+}
+
+// A wait without a practical bound does not overflow.
+func TestLongBackoff(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	r := newReceiver(t, &beginner{Mem: inboxtest.NewMem()}, func(context.Context, tx, receiver.Message) error { return broken }, receiver.Options[tx]{BackoffMax: math.MaxInt64})
+	if v := r.Handle(t.Context(), message("m", 1000), nil); v.Delay <= 0 {
+		t.Errorf("got %+v", v)
 	}
 }
 
