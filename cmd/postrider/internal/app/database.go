@@ -146,6 +146,10 @@ func mysqlDatabase(u *url.URL) (Database, error) {
 	return d, nil
 }
 
+// What goes wrong is told once, by whom it concerns; the driver would write to
+// standard error of its own accord.
+func init() { _ = mysql.SetLogger(&mysql.NopLogger{}) }
+
 // exists reports an SQLite file that is not there; opening it would create it.
 func (d Database) exists() error {
 	if d.path == "" {
