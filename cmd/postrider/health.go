@@ -38,10 +38,10 @@ func serveHealth(ctx context.Context, s *settings, st *app.Store, log *slog.Logg
 		Handler: health.NewHandler(&outboxes, &health.HandlerOptions{OnError: func(r health.Result) {
 			log.Warn("health check failed", "reason", r.Reason, "error", r.Err)
 		}}),
-		ReadHeaderTimeout: 5 * time.Second,
-		WriteTimeout:      15 * time.Second,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    8 << 10,
+		ReadTimeout:    5 * time.Second,
+		WriteTimeout:   15 * time.Second,
+		IdleTimeout:    time.Minute,
+		MaxHeaderBytes: 8 << 10,
 	}
 	done := make(chan struct{})
 	go func() {
