@@ -12,7 +12,8 @@ import (
 // schema) if need be, and adds the routes of Options.Routes that do not exist.
 // All of it is one transaction, and many processes may start at once: they
 // wait for each other. It needs the right to create tables only where there is
-// something to create.
+// something to create. On MySQL, where changes of tables commit, what was
+// interrupted is completed by the next call.
 //
 // Errors: outbox.ErrSchema when the tables are newer than this program or have
 // another dispatch mode, or a route exists with other counts; nothing has

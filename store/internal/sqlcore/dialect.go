@@ -26,9 +26,11 @@ type Dialect struct {
 	// not the store's; "" where a read needs none.
 	beginRead string
 
-	scripts    bool // the texts are scripts
-	perLane    bool // a read of many lanes takes them as its table parameter
-	ddlCommits bool // a statement that changes the schema commits
+	scripts bool // the texts are scripts
+	perLane bool // a read of many lanes takes them as its table parameter
+	// ddlCommits: a statement that changes the schema commits, so tables are made
+	// outside of transactions, on a connection that is readied like a relay's.
+	ddlCommits bool
 
 	// rows makes a table parameter of so many columns: the first arguments of a
 	// statement.
@@ -47,6 +49,8 @@ type Dialect struct {
 	busy    func(error) bool // nothing happened; try again soon
 	taken   func(error) bool // a key of the row is there already; needed where QueueOne is
 	refused func(error) bool // the statement, by a constraint, a trigger or a missing right
+	// tooLarge: its arguments are more than the server takes; nil where nothing is.
+	tooLarge func(error) bool
 
 	// prepare readies a connection of its own for the relay; undo puts it back
 	// into its old state, and is nil if that cannot be done: the connection is
@@ -111,6 +115,7 @@ type texts struct {
 	HasMeta   string
 	Absent    string // the tables that are not there
 	Unfit     string // tables of a kind that will not do, and their kind; "" where there is one kind
+	Foreign   string // tables that have our names and not our columns; "" where creating one fails then
 	HasSchema string // name; "" where there are no schemas
 	Where     string // the tables' schema; "" where nobody is woken
 	Lock      string // number; "" where beginning the transaction locks

@@ -2,6 +2,7 @@ package sqlcore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -11,6 +12,8 @@ import (
 const (
 	chunkRows  = 1000    // rows of one statement
 	chunkBytes = 8 << 20 // and the bytes of their messages, beyond the first
+	// leastPacket is the lowest limit of a packet that servers come with.
+	leastPacket = 1 << 20
 )
 
 // Enlist writes recs through a transaction of the user's; see the stores.
@@ -30,7 +33,7 @@ func (s *Store) Enlist(ctx context.Context, tx Querier, recs []outbox.Record) er
 		todo = todo[len(now):]
 		res, err := s.insert(ctx, tx, now)
 		if err != nil {
-			return s.schemaError(err)
+			return s.suspectSize(ctx, s.explain(err), now)
 		}
 		var short *insertion
 		for i, r := range res {
@@ -41,10 +44,24 @@ func (s *Store) Enlist(ctx context.Context, tx Querier, recs []outbox.Record) er
 			}
 		}
 		if short != nil {
-			return s.schemaError(s.duplicate(ctx, tx, short, written))
+			return s.explain(s.duplicate(ctx, tx, short, written))
 		}
 	}
 	return nil
+}
+
+// suspectSize names the limit that an error of a large statement may come from: a
+// server that is sent more than it takes may close the connection before its
+// client has read why.
+func (s *Store) suspectSize(ctx context.Context, err error, list []insertion) error {
+	size := 0
+	for i := range list {
+		size += list[i].size
+	}
+	if s.d.tooLarge == nil || size < leastPacket || ctx.Err() != nil || s.d.busy(err) || errors.Is(err, outbox.ErrRefused) || errors.Is(err, outbox.ErrSchema) {
+		return err
+	}
+	return fmt.Errorf("a statement with %d bytes of messages (if that is more than max_allowed_packet, raise it, and have the client ask for it): %w", size, err)
 }
 
 // Queue returns the statements that write recs, and for the outcome of each what

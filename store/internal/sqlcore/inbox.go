@@ -27,7 +27,7 @@ func (s *Store) inTx(consumer, messageID string, fn func() error) error {
 	if err := checkInbox(consumer, messageID); err != nil {
 		return err
 	}
-	return s.schemaError(fn())
+	return s.explain(fn())
 }
 
 func (s *Store) inboxArgs(r inbox.Record) []any {

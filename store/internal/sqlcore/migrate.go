@@ -21,7 +21,8 @@ const dispatchLanes = "lanes"
 // schema) if need be, and adds the routes of Options.Routes that do not exist.
 // All of it is one transaction, and many processes may start at once: they
 // wait for each other. It needs the right to create tables only where there is
-// something to create.
+// something to create. On MySQL, where changes of tables commit, what was
+// interrupted is completed by the next call.
 //
 // Errors: outbox.ErrSchema when the tables are newer than this program or have
 // another dispatch mode, or a route exists with other counts; nothing has
@@ -37,6 +38,14 @@ func (s *Store) Migrate(ctx context.Context) error {
 		}
 		if before := s.d.beforeMigrate; before != nil {
 			if err := s.again(ctx, func() error { return before(ctx, c) }); err != nil {
+				return err
+			}
+		}
+		if s.d.ddlCommits {
+			// Whatever the session's defaults are: to write nothing, or to leave
+			// the commit to the program.
+			defer c.Discard()
+			if _, err := s.d.prepare(ctx, c, "migrate"); err != nil {
 				return err
 			}
 		}
@@ -86,9 +95,8 @@ func (s *Store) locked(ctx context.Context, c Conn, fn func() error) (err error)
 	defer func() {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		if queryRow(clean, q, s.q.Unlock, []any{s.lockNumber()}, &got) != nil {
-			c.Discard() // the lock ends with the session
-		}
+		// If this fails the lock ends with the session.
+		_ = queryRow(clean, q, s.q.Unlock, []any{s.lockNumber()}, &got)
 	}()
 	return fn()
 }
@@ -128,6 +136,11 @@ func (s *Store) migrate(ctx context.Context, q Querier, steps []schema.Step) err
 			}
 		}
 	}
+	if m.version == 0 && s.q.Foreign != "" {
+		if err := s.checkForeign(ctx, q); err != nil {
+			return err
+		}
+	}
 	for _, step := range steps[m.version:] {
 		for _, stmt := range step.Statements {
 			if _, err := q.Exec(ctx, stmt); err != nil {
@@ -137,6 +150,18 @@ func (s *Store) migrate(ctx context.Context, q Querier, steps []schema.Step) err
 		}
 	}
 	return nil
+}
+
+// checkForeign refuses tables of others that a script would pass over because
+// they have the names of ours.
+func (s *Store) checkForeign(ctx context.Context, q Querier) error {
+	return q.Query(ctx, s.q.Foreign, nil, func(r Row) error {
+		var name string
+		if err := r.Scan(&name); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: table %s is not Postrider's: use another prefix", outbox.ErrSchema, name)
+	})
 }
 
 func (s *Store) lockNumber() int64 {
@@ -164,6 +189,7 @@ func (s *Store) noTables() error {
 type meta struct {
 	version  int
 	dispatch string
+	rows     int
 }
 
 func (s *Store) meta(ctx context.Context, q Querier) (m meta, err error) {
@@ -176,6 +202,7 @@ func (s *Store) meta(ctx context.Context, q Querier) (m meta, err error) {
 		if err := rows.Scan(&name, &value); err != nil {
 			return err
 		}
+		m.rows++
 		switch name {
 		case "schema":
 			v, err := strconv.Atoi(value)
@@ -189,8 +216,8 @@ func (s *Store) meta(ctx context.Context, q Querier) (m meta, err error) {
 		return nil
 	})
 	// Where changes of the schema commit, a script may have ended before its last
-	// statement.
-	if err == nil && m.version == 0 && !(s.d.ddlCommits && m.dispatch == "") {
+	// statement, which writes all rows.
+	if err == nil && m.version == 0 && !(s.d.ddlCommits && m.rows == 0) {
 		err = fmt.Errorf("%w: table %s has no version: it is not Postrider's, or damaged: use another prefix", outbox.ErrSchema, s.names.Plain("meta"))
 	}
 	return m, err
@@ -244,6 +271,10 @@ func (s *Store) Check(ctx context.Context) error {
 func (s *Store) checkServer(ctx context.Context, q Querier) error {
 	var version string
 	if err := queryRow(ctx, q, s.q.Version, nil, &version); err != nil {
+		// Most engines know this much: then it is another one.
+		if queryRow(ctx, q, "SELECT version()", nil, &version) == nil {
+			return s.d.unfit(version)
+		}
 		return fmt.Errorf("ask for the server's version with %q, as %s has it: %w", s.q.Version, s.d, err)
 	}
 	return s.d.checkVersion(version)
@@ -259,11 +290,15 @@ func (d *Dialect) checkVersion(version string) error {
 	have := numbersIn(version)
 	switch {
 	case least == nil || len(have) == 0:
-		return invalid("dialect %s does not fit the server, which is %.80q: use the dialect of that engine", d, version)
+		return d.unfit(version)
 	case slices.Compare(have, least) < 0:
 		return fmt.Errorf("%w: the server is %.80q, the least that dialect %s needs is %s: upgrade it", outbox.ErrSchema, version, d, strings.Trim(kind+" "+dotted(least), " "))
 	}
 	return nil
+}
+
+func (d *Dialect) unfit(version string) error {
+	return invalid("dialect %s does not fit the server, which is %.80q: use the dialect of that engine", d, version)
 }
 
 // numbersIn are the numbers of the first version in a text, such as 10 and 6.

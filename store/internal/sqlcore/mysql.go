@@ -17,7 +17,8 @@ import (
 // within what both servers speak: no LATERAL, so a read is a SELECT for each
 // lane; no FOR UPDATE OF, so what must not be locked is a sub-select. An update
 // of two tables at once gives its assignments no order, so they do not depend on
-// one another. Whatever locks names its index: a table of some rows may be
+// one another; a table to delete from has no alias, which MariaDB would look for
+// in the session's database, where there need not be one. Whatever locks names its index: a table of some rows may be
 // scanned, and a scan keeps the locks of all rows, those of other relays as well.
 var MySQL = &mysqlDialect
 
@@ -42,11 +43,16 @@ var mysqlDialect = Dialect{
 	},
 	taken: func(err error) bool { c := codeMySQL(err); return c == 1062 || c == 1586 },
 	refused: func(err error) bool {
-		// Values, constraints, triggers, rights, a packet too large, and servers
-		// that only read.
+		// Values, constraints, triggers, rights, and servers that only read.
 		return slices.Contains([]int{
-			1048, 1062, 1264, 1366, 1364, 1406, 1451, 1452, 1586, 1644, 3819, 4025, 1044, 1142, 1143, 1227, 1370, 1153, 1290, 1792, 1836,
+			1048, 1062, 1264, 1366, 1364, 1406, 1451, 1452, 1586, 1644, 3819, 4025, 1044, 1142, 1143, 1227, 1370, 1290, 1792, 1836,
 		}, codeMySQL(err))
+	},
+	tooLarge: func(err error) bool {
+		// A packet, arguments that went over one by one, and what the driver does
+		// not even send.
+		return codeMySQL(err) == 1153 || codeMySQL(err) == 1105 && strings.Contains(err.Error(), "max_allowed_packet") ||
+			strings.Contains(err.Error(), "packet for query is too large")
 	},
 	prepare: prepareMySQL,
 	least:   map[string][]int{"MariaDB": {10, 6}, "": {8, 0, 19}},
@@ -86,9 +92,12 @@ var mysqlDialect = Dialect{
 		"{u:defer}", rowsMySQL("lane", "#id", "aside"),
 		"{u:key}", rowsMySQL("lane", "key_hash", "#ordering_key"),
 		"{u:park}", rowsMySQL("lane", "key_hash", "#ordering_key", "$why"),
-		"{u:lifted}", `{u:key} STRAIGHT_JOIN {parked_keys} k FORCE INDEX (PRIMARY) ON k.lane = u.lane AND k.key_hash = u.key_hash AND k.ordering_key = u.ordering_key
- WHERE k.unparking <> 0
-   AND NOT EXISTS (SELECT 1 FROM {deferred} o WHERE o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key AND o.due_at IS NULL)`,
+		"{u:lifted}", `{u:key} STRAIGHT_JOIN {parked_keys} FORCE INDEX (PRIMARY)
+    ON {parked_keys}.lane = u.lane AND {parked_keys}.key_hash = u.key_hash AND {parked_keys}.ordering_key = u.ordering_key
+ WHERE {parked_keys}.unparking <> 0
+   AND NOT EXISTS (SELECT 1 FROM {deferred} o FORCE INDEX ({=deferred_parked}) WHERE o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key AND o.due_at IS NULL)`,
+		"{erase}", `DELETE {outbox} FROM {u:row} STRAIGHT_JOIN {outbox} FORCE INDEX (PRIMARY)
+    ON {outbox}.lane = u.lane AND {outbox}.pos = u.pos AND {outbox}.id = u.id`,
 		"{dead row}", `pos, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, headers,
     CASE WHEN ?3 <> 0 THEN NULL ELSE body END,
     deliver_at, created_at, tenant, envelope, ce_source, ce_subject, ce_time, ce_dataschema, ce_extensions,
@@ -100,6 +109,9 @@ var mysqlDialect = Dialect{
    AND table_name IN (` + eachTable("{~%s}", ", ") + `)`,
 		Absent: `SELECT t.name FROM (` + eachTable("SELECT '%s' AS name, {~%[1]s} AS place", " UNION ALL ") + `) t
  WHERE NOT EXISTS (SELECT 1 FROM information_schema.tables m WHERE m.table_schema = {schema} AND m.table_name = t.place)`,
+		Foreign: `SELECT t.place FROM (` + signsMySQL() + `) t
+ WHERE EXISTS (SELECT 1 FROM information_schema.tables m WHERE m.table_schema = {schema} AND m.table_name = t.place)
+   AND NOT EXISTS (SELECT 1 FROM information_schema.columns c WHERE c.table_schema = {schema} AND c.table_name = t.place AND c.column_name = t.sign)`,
 		HasMeta:   `SELECT count(*) FROM information_schema.tables WHERE table_schema = {schema} AND table_name = {~meta}`,
 		HasSchema: `SELECT count(*) FROM information_schema.schemata WHERE schema_name = ?1`,
 		Lock:      `SELECT GET_LOCK({lock}, 600)`,
@@ -115,7 +127,7 @@ var mysqlDialect = Dialect{
 		QueueMany: `INSERT INTO {outbox} ({msg}) VALUES {many}`,
 		DeferOne:  `INSERT INTO {deferred} ({msg}, due_at) VALUES ({one}, ?11)`,
 		DeferMany: `INSERT INTO {deferred} ({msg}, due_at) VALUES [[, |(#1, #2, #3, #4, #5, #6, #7, #8, #9, #10, #11, #12, #13, #14, #15, #16, #17, #18, #19, #20, #21, #22, #23, #11)]]`,
-		UnlistHot: `DELETE o FROM {u:lane+id} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = u.lane AND o.id = u.id`,
+		UnlistHot: `DELETE {outbox} FROM {u:lane+id} STRAIGHT_JOIN {outbox} FORCE INDEX ({=outbox_id}) ON {outbox}.lane = u.lane AND {outbox}.id = u.id`,
 		PendingIDs: `SELECT u.id FROM {u:id}
  WHERE EXISTS (SELECT 1 FROM {lanes} l STRAIGHT_JOIN {outbox} p FORCE INDEX ({=outbox_id}) ON p.lane = l.lane AND p.id = u.id WHERE JSON_CONTAINS(?2, CAST(l.lane AS CHAR)))
     OR EXISTS (SELECT 1 FROM {lanes} l STRAIGHT_JOIN {deferred} p ON p.lane = l.lane AND p.id = u.id WHERE JSON_CONTAINS(?2, CAST(l.lane AS CHAR)))`,
@@ -156,9 +168,11 @@ UNION ALL SELECT o.lane FROM {lanes} l STRAIGHT_JOIN {deferred} o ON o.lane = l.
 ;; UPDATE {every_lane} STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = l.lane AND o.id = ?2
    SET o.claim_until = GREATEST(o.claim_until, ?4) WHERE o.claim_token = ?3 AND o.claim_until > ?1`,
 		DoneHot: `if {claim hot}
-;; DELETE o FROM {claimed hot}`,
+;; DELETE {outbox} FROM {every_lane} STRAIGHT_JOIN {outbox} FORCE INDEX ({=outbox_id}) ON {outbox}.lane = l.lane AND {outbox}.id = ?2
+ WHERE {outbox}.claim_token = ?3 AND {outbox}.claim_until > ?1`,
 		DoneDeferred: `if {claim deferred}
-;; DELETE o FROM {claimed deferred}`,
+;; DELETE {deferred} FROM {every_lane} STRAIGHT_JOIN {deferred} FORCE INDEX (PRIMARY) ON {deferred}.lane = l.lane AND {deferred}.id = ?2
+ WHERE {deferred}.claim_token = ?3 AND {deferred}.claim_until > ?1`,
 		ClaimedHot: `if {claim hot}
 ;; > SELECT o.lane, o.attempts, CASE WHEN o.key_hash IS NULL THEN 0 ELSE 1 END FROM {claimed hot} FOR UPDATE`,
 		ClaimedDeferred: `if {claim deferred}
@@ -200,12 +214,12 @@ UNION ALL SELECT o.lane FROM {lanes} l STRAIGHT_JOIN {deferred} o ON o.lane = l.
 		TakeLanes: `UPDATE {u:lane} STRAIGHT_JOIN {lanes} l FORCE INDEX (PRIMARY) ON l.lane = u.lane SET l.unclean = CASE WHEN l.owner IS NULL THEN 0 ELSE 1 END
 ;; UPDATE {u:lane} STRAIGHT_JOIN {lanes} l FORCE INDEX (PRIMARY) ON l.lane = u.lane SET l.owner = ?2, l.epoch = l.epoch + 1`,
 		Leases: `SELECT l.lane, l.route, l.epoch, l.config, l.unclean, m.tried_to,
-  CASE WHEN EXISTS (SELECT 1 FROM {dead} d WHERE d.lane = l.lane AND d.key_hash IS NOT NULL) THEN 1 ELSE 0 END
+  CASE WHEN (SELECT d.key_hash FROM {dead} d FORCE INDEX ({=dead_key}) WHERE d.lane = l.lane ORDER BY d.key_hash DESC LIMIT 1) IS NULL THEN 0 ELSE 1 END
   FROM {lanes} l JOIN {lane_marks} m ON m.lane = l.lane
  WHERE l.owner = ?1 ORDER BY l.lane`,
 		// The look does not lock; the delete locks all that it reads.
 		ForgetRelays: `if SELECT 1 FROM {forgotten} LIMIT 1
-;; DELETE r FROM (SELECT DISTINCT g.owner FROM {forgotten}) u STRAIGHT_JOIN {relays} r ON r.owner = u.owner`,
+;; DELETE {relays} FROM (SELECT DISTINCT g.owner FROM {forgotten}) u STRAIGHT_JOIN {relays} FORCE INDEX (PRIMARY) ON {relays}.owner = u.owner`,
 
 		Fence: `SELECT l.lane, l.config FROM {u:lane+epoch} STRAIGHT_JOIN {lanes} l FORCE INDEX (PRIMARY) ON l.lane = u.lane AND l.epoch = u.epoch
  WHERE l.owner = ?2 ORDER BY l.lane LOCK IN SHARE MODE`,
@@ -236,13 +250,13 @@ UNION ALL |
   STRAIGHT_JOIN {outbox} p FORCE INDEX (PRIMARY) ON p.lane = x.lane AND p.pos = x.pos)]]`,
 		BodyPart: `SELECT SUBSTRING(o.body, ?4, ?5) FROM {outbox} o WHERE o.lane = ?1 AND o.pos = ?2 AND o.id = ?3`,
 		// Deleting by a join would look each row up twice.
-		SettleAll: `DELETE o FROM {outbox} o FORCE INDEX (PRIMARY) WHERE [[
-   OR |(o.lane = #1 AND o.pos IN (#2..) AND o.id = ELT(FIELD(o.pos, #2..), #3..))]]`,
+		SettleAll: `DELETE {outbox} FROM {outbox} FORCE INDEX (PRIMARY) WHERE [[
+   OR |({outbox}.lane = #1 AND {outbox}.pos IN (#2..) AND {outbox}.id = ELT(FIELD({outbox}.pos, #2..), #3..))]]`,
 		Settle: `> SELECT o.id FROM {u:row} STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id FOR UPDATE
-;; DELETE o FROM {u:row} STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id`,
+;; {erase}`,
 		SettleKeys: `> SELECT o.id, o.key_hash, o.ordering_key
   FROM {u:row} STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id FOR UPDATE
-;; DELETE o FROM {u:row} STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id`,
+;; {erase}`,
 		CountLater: `UPDATE ` + rowsMySQL("lane", "key_hash", "#ordering_key", "start", "below", "more") + `
   STRAIGHT_JOIN {dead} d FORCE INDEX ({=dead_key}) ON d.lane = u.lane AND d.key_hash = u.key_hash AND d.pos >= u.start AND d.pos < u.below AND d.ordering_key = u.ordering_key
    SET d.later_out = d.later_out + u.more`,
@@ -250,7 +264,7 @@ UNION ALL |
   FROM {u:row} STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id FOR UPDATE`,
 		FindDeferred: `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
   FROM {u:row} STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id AND o.pos = u.pos FOR UPDATE`,
-		DropDeferred: `DELETE o FROM {u:lane+id} STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id`,
+		DropDeferred: `DELETE {deferred} FROM {u:lane+id} STRAIGHT_JOIN {deferred} FORCE INDEX (PRIMARY) ON {deferred}.lane = u.lane AND {deferred}.id = u.id`,
 		FailHot: `UPDATE {u:fail} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = u.lane AND o.id = u.id
    SET o.attempts = u.attempts, o.last_error = u.reason, o.retry_at = u.retry_at, o.first_failed_at = COALESCE(o.first_failed_at, {now})`,
 		FailDeferred: `UPDATE {u:fail} STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id
@@ -268,7 +282,7 @@ SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
 		BuryDeferred: `INSERT INTO {dead} (pos, {msg}, attempts, last_error, first_failed_at, reason, died_at)
 SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
   FROM {u:bury} STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id`,
-		DropDead: `DELETE o FROM {u:id} STRAIGHT_JOIN {dead} o FORCE INDEX (PRIMARY) ON o.id = u.id`,
+		DropDead: `DELETE {dead} FROM {u:id} STRAIGHT_JOIN {dead} FORCE INDEX (PRIMARY) ON {dead}.id = u.id`,
 		Marks:    `UPDATE {u:lane+pos} STRAIGHT_JOIN {lane_marks} k FORCE INDEX (PRIMARY) ON k.lane = u.lane AND k.tried_to < u.pos SET k.tried_to = u.pos`,
 		// Locked: of two promotions at once, the second would take a row that the first
 		// has moved for one that is ready already.
@@ -281,8 +295,8 @@ SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
  ORDER BY x.ord, x.due_at, x.pos LIMIT ?2 FOR UPDATE SKIP LOCKED`},
 		// A row whose id is ready already goes first: the others are told from it by
 		// being deferred still.
-		Promote: `DELETE d FROM {u:lane+id} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = u.lane AND o.id = u.id
-  STRAIGHT_JOIN {deferred} d FORCE INDEX (PRIMARY) ON d.lane = u.lane AND d.id = u.id
+		Promote: `DELETE {deferred} FROM {u:lane+id} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = u.lane AND o.id = u.id
+  STRAIGHT_JOIN {deferred} FORCE INDEX (PRIMARY) ON {deferred}.lane = u.lane AND {deferred}.id = u.id
 ;; INSERT INTO {outbox} ({msg}, {state})
 SELECT {d.msg}, {d.state} FROM {u:lane+id} STRAIGHT_JOIN {deferred} d FORCE INDEX (PRIMARY) ON d.lane = u.lane AND d.id = u.id ORDER BY u.ord
 ;; > SELECT {o.row} FROM {u:lane+id} STRAIGHT_JOIN {deferred} d FORCE INDEX (PRIMARY) ON d.lane = u.lane AND d.id = u.id
@@ -304,8 +318,8 @@ SELECT {d.msg}, {d.state} FROM {u:lane+id} STRAIGHT_JOIN {deferred} d FORCE INDE
 SELECT u.lane, u.key_hash, u.ordering_key, u.why, ?2, {now} FROM {u:park}
  WHERE NOT EXISTS (SELECT 1 FROM {parked_keys} k WHERE k.lane = u.lane AND k.key_hash = u.key_hash AND k.ordering_key = u.ordering_key)`,
 		Unpark: `UPDATE {parked_keys} SET unparking = 1 WHERE lane = ?1 AND key_hash = ?2 AND ordering_key = ?3 AND unparking = 0`,
-		Lift: `> SELECT k.lane, k.ordering_key FROM {u:lifted} FOR UPDATE
-;; DELETE k FROM {u:lifted}`,
+		Lift: `> SELECT {parked_keys}.lane, {parked_keys}.ordering_key FROM {u:lifted} FOR UPDATE
+;; DELETE {parked_keys} FROM {u:lifted}`,
 		Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys} ORDER BY lane, ordering_key`,
 		ParkedRows: limited{`SELECT x.lane, x.id FROM ([[
   UNION ALL |
@@ -372,9 +386,22 @@ ON DUPLICATE KEY UPDATE repeats = CASE WHEN expires_at <= ?3 THEN 0 ELSE repeats
 		// taker waits for its place in the index.
 		PurgeInbox: limited{`SELECT consumer, message_id FROM {inbox} FORCE INDEX ({=inbox_expiry}) WHERE expires_at <= ?1
  ORDER BY expires_at LIMIT {LIMIT} FOR UPDATE SKIP LOCKED`},
-		DropInbox: `DELETE i FROM ` + rowsMySQL("#consumer", "#message_id") + `
-  STRAIGHT_JOIN {inbox} i FORCE INDEX (PRIMARY) ON i.consumer = u.consumer AND i.message_id = u.message_id`,
+		DropInbox: `DELETE {inbox} FROM ` + rowsMySQL("#consumer", "#message_id") + `
+  STRAIGHT_JOIN {inbox} FORCE INDEX (PRIMARY) ON {inbox}.consumer = u.consumer AND {inbox}.message_id = u.message_id`,
 	},
+}
+
+// signsMySQL are the tables, each with a column that hardly another has.
+func signsMySQL() string {
+	var parts []string
+	for _, t := range [...][2]string{
+		{"outbox", "key_hash"}, {"deferred", "due_at"}, {"dead", "later_out"}, {"routes", "first_lane"}, {"lanes", "is_ordered"},
+		{"lane_marks", "config_seen"}, {"relays", "expires_at"}, {"parked_keys", "unparking"}, {"audit", "how_many"}, {"inbox", "repeats"},
+		{"meta", "value"},
+	} {
+		parts = append(parts, fmt.Sprintf("SELECT {~%s} AS place, '%s' AS sign", t[0], t[1]))
+	}
+	return strings.Join(parts, " UNION ALL ")
 }
 
 func readyMySQL(at string) string {
@@ -435,7 +462,7 @@ func prepareMySQL(ctx context.Context, c Querier, purpose string) (func(context.
 		wait = 5
 	}
 	for _, text := range []string{
-		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
 		// MariaDB makes a join of a list of 1,000 values.
 		fmt.Sprintf("SET SESSION autocommit = 1, innodb_lock_wait_timeout = %d /*M!100308 , in_predicate_conversion_threshold = 0 */", wait),
 	} {

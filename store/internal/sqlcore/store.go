@@ -187,7 +187,9 @@ func (s *Store) laneRows(ctx context.Context, unordered bool) ([]any, error) {
 
 func (s *Store) loadRoutes(ctx context.Context) (*routeTable, error) {
 	t := &routeTable{byName: map[string]route{}}
-	err := s.single(ctx, "read routes", func(q Querier) error {
+	// A read of its own also where sessions do not commit by themselves: the
+	// connection would come back to the pool inside a transaction.
+	err := s.read(ctx, "read routes", func(q Querier) error {
 		t.list = t.list[:0]
 		return q.Query(ctx, s.q.Routes, nil, func(rows Row) error {
 			var r outbox.Route
@@ -396,18 +398,22 @@ func (s *Store) wrap(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	err = s.schemaError(err)
-	if s.d.refused(err) && !errors.Is(err, outbox.ErrSchema) {
-		err = fmt.Errorf("%w: %w", outbox.ErrRefused, err)
-	}
-	return fmt.Errorf("%s: %s: %w", s.Package, what, err)
+	return fmt.Errorf("%s: %s: %w", s.Package, what, s.explain(err))
 }
 
-func (s *Store) schemaError(err error) error {
-	if err == nil || errors.Is(err, outbox.ErrSchema) || !s.d.missing(err) {
+// explain gives an error of the database its meaning.
+func (s *Store) explain(err error) error {
+	switch {
+	case err == nil || errors.Is(err, outbox.ErrSchema) || errors.Is(err, outbox.ErrRefused):
 		return err
+	case s.d.missing(err):
+		return fmt.Errorf("%w: a table is missing (%s): run `postrider migrate` or Store.Migrate: %w", outbox.ErrSchema, s.place(), err)
+	case s.d.tooLarge != nil && s.d.tooLarge(err):
+		return fmt.Errorf("%w: it does not fit a packet: raise max_allowed_packet of the server and of its clients, or lower MaxBytes: %w", outbox.ErrRefused, err)
+	case s.d.refused(err):
+		return fmt.Errorf("%w: %w", outbox.ErrRefused, err)
 	}
-	return fmt.Errorf("%w: a table is missing (%s): run `postrider migrate` or Store.Migrate: %w", outbox.ErrSchema, s.place(), err)
+	return err
 }
 
 // place names where the tables are expected.

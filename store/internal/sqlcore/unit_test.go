@@ -1,6 +1,7 @@
 package sqlcore
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -79,6 +80,33 @@ func TestServerVersions(t *testing.T) {
 		err := tc.d.checkVersion(tc.version)
 		if tc.says == "" && err != nil || tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)) {
 			t.Errorf("%s on %q: got %v, want %q", tc.d, tc.version, err, tc.says)
+		}
+	}
+}
+
+// TestMySQLErrors: errors have no type there that is known here, only a text.
+func TestMySQLErrors(t *testing.T) {
+	t.Parallel()
+	s := &Store{d: MySQL, Config: Config{Options: Options{Prefix: "p_"}}}
+	for text, want := range map[string]error{
+		"Error 1146 (42S02): Table 'db.p_outbox' doesn't exist":                                                   outbox.ErrSchema,
+		"Error 1142 (42000): DELETE command denied to user 'u'@'h' for table `db`.`p_lanes`":                      outbox.ErrRefused,
+		"Error 1290 (HY000): The MariaDB server is running with the --read-only option so it cannot execute this": outbox.ErrRefused,
+		"Error 1836 (HY000): Running in read-only mode":                                                           outbox.ErrRefused,
+		"Error 1153 (08S01): Got a packet bigger than 'max_allowed_packet' bytes":                                 outbox.ErrRefused,
+		"Error 1105 (HY000): Parameter of prepared statement is longer than 'max_allowed_packet' bytes":           outbox.ErrRefused,
+		"packet for query is too large. Try adjusting the `Config.MaxAllowedPacket`":                              outbox.ErrRefused,
+		"Error 1105 (HY000): Unknown error":                                                                       nil,
+		"Error 1213 (40001): Deadlock found when trying to get lock; try restarting transaction":                  nil,
+		"invalid connection": nil,
+	} {
+		err := errors.New(text)
+		got := s.explain(err)
+		if !errors.Is(got, err) || want != nil && !errors.Is(got, want) || want == nil && got != err {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
+		if strings.Contains(text, "acket") && !strings.Contains(got.Error(), "max_allowed_packet of the server") {
+			t.Errorf("%q: the error does not name the limit: %v", text, got)
 		}
 	}
 }

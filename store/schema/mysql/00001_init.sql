@@ -76,7 +76,7 @@ CREATE TABLE IF NOT EXISTS {deferred} (
     claim_token      VARBINARY(16),
     PRIMARY KEY (lane, id),
     KEY {=deferred_due} (lane, due_at, pos),
-    KEY {=deferred_parked} (lane, key_hash, pos)
+    KEY {=deferred_parked} (lane, key_hash, due_at, pos)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin ROW_FORMAT=DYNAMIC;
 
 -- later_out counts the delivered messages of the row's key that lie behind it.

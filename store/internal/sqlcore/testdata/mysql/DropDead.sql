@@ -1,1 +1,1 @@
-DELETE o FROM (SELECT UNHEX(j.id) AS id, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, id CHAR(32) CHARACTER SET ascii PATH '$[0]')) j) u STRAIGHT_JOIN `postrider_dead` o FORCE INDEX (PRIMARY) ON o.id = u.id
+DELETE `postrider_dead` FROM (SELECT UNHEX(j.id) AS id, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, id CHAR(32) CHARACTER SET ascii PATH '$[0]')) j) u STRAIGHT_JOIN `postrider_dead` FORCE INDEX (PRIMARY) ON `postrider_dead`.id = u.id

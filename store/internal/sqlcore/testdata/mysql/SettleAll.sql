@@ -1,2 +1,2 @@
-DELETE o FROM `postrider_outbox` o FORCE INDEX (PRIMARY) WHERE [[
-   OR |(o.lane = #1 AND o.pos IN (#2..) AND o.id = ELT(FIELD(o.pos, #2..), #3..))]]
+DELETE `postrider_outbox` FROM `postrider_outbox` FORCE INDEX (PRIMARY) WHERE [[
+   OR |(`postrider_outbox`.lane = #1 AND `postrider_outbox`.pos IN (#2..) AND `postrider_outbox`.id = ELT(FIELD(`postrider_outbox`.pos, #2..), #3..))]]

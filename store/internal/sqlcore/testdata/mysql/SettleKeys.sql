@@ -1,3 +1,4 @@
 > SELECT o.id, o.key_hash, o.ordering_key
   FROM (SELECT j.lane AS lane, j.pos AS pos, UNHEX(j.id) AS id, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]', pos BIGINT PATH '$[1]', id CHAR(32) CHARACTER SET ascii PATH '$[2]')) j) u STRAIGHT_JOIN `postrider_outbox` o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id FOR UPDATE
-;; DELETE o FROM (SELECT j.lane AS lane, j.pos AS pos, UNHEX(j.id) AS id, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]', pos BIGINT PATH '$[1]', id CHAR(32) CHARACTER SET ascii PATH '$[2]')) j) u STRAIGHT_JOIN `postrider_outbox` o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id
+;; DELETE `postrider_outbox` FROM (SELECT j.lane AS lane, j.pos AS pos, UNHEX(j.id) AS id, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]', pos BIGINT PATH '$[1]', id CHAR(32) CHARACTER SET ascii PATH '$[2]')) j) u STRAIGHT_JOIN `postrider_outbox` FORCE INDEX (PRIMARY)
+    ON `postrider_outbox`.lane = u.lane AND `postrider_outbox`.pos = u.pos AND `postrider_outbox`.id = u.id
