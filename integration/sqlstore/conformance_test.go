@@ -93,7 +93,7 @@ func TestModes(t *testing.T) {
 	for _, mode := range []string{"exec", "simple_protocol", "describe_exec"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			e := engines[0]
+			e := postgres
 			plain := e.dsn
 			e.dsn = func(tb testing.TB) string { return withParam(plain(tb), "default_query_exec_mode", mode) }
 			storetest.Model(t, harness(t, e), &storetest.ModelOptions{Rounds: 1, Ops: 250})

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"net/url"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,17 +31,17 @@ type engine struct {
 	databases bool
 }
 
-// engines are the databases of sqlstore, and PostgreSQL with pgxstore.
-var engines = []engine{
-	{
+// The databases of sqlstore, and PostgreSQL with pgxstore.
+var (
+	postgres = engine{
 		name: "postgres", dialect: sqlstore.PostgreSQL, driver: "pgx", dsn: testenv.Postgres,
 		timeZone: func(dsn, zone string) string { return withParam(dsn, "timezone", zone) },
-	},
-	{
+	}
+	sqlite = engine{
 		name: "sqlite", dialect: sqlstore.SQLite, driver: "sqlite", dsn: testenv.SQLite, single: true, databases: true,
 		timeZone: func(dsn, _ string) string { return dsn },
-	},
-	{
+	}
+	mysql = engine{
 		name: "mysql", dialect: sqlstore.MySQL, driver: "mysql", dsn: testenv.MySQL, databases: true,
 		timeZone: func(dsn, zone string) string {
 			// A server may lack the names of zones; MariaDB's offsets end at 13 hours.
@@ -49,14 +51,14 @@ var engines = []engine{
 			if offset < 0 {
 				sign, offset = '-', -offset
 			}
-			return dsn + "?time_zone=" + url.QueryEscape(fmt.Sprintf("'%c%02d:%02d'", sign, offset/3600, offset/60%60))
+			return withSetting(dsn, "time_zone", fmt.Sprintf("'%c%02d:%02d'", sign, offset/3600, offset/60%60))
 		},
-	},
-	{
+	}
+	native = engine{
 		name: "pgxstore", dialect: sqlstore.PostgreSQL, driver: stores.Native, dsn: testenv.Postgres,
 		timeZone: func(dsn, zone string) string { return withParam(dsn, "timezone", zone) },
-	},
-}
+	}
+)
 
 // withParam adds a parameter to a URL.
 func withParam(dsn, name, value string) string {
@@ -67,18 +69,32 @@ func withParam(dsn, name, value string) string {
 	return u.String()
 }
 
-// onEngines runs fn once per engine, in parallel.
-func onEngines(t *testing.T, fn func(t *testing.T, e engine)) { on(t, engines, fn) }
-
-// onSQL runs it on those of database/sql.
-func onSQL(t *testing.T, fn func(t *testing.T, e engine)) { on(t, engines[:3], fn) }
-
-// onServers runs it where several connections can write at once.
-func onServers(t *testing.T, fn func(t *testing.T, e engine)) {
-	on(t, []engine{engines[0], engines[2], engines[3]}, fn)
+// withSetting adds a parameter to a DSN of MySQL's driver: one of its own, or a
+// variable of the session.
+func withSetting(dsn, name, value string) string {
+	sep := "?"
+	if strings.Contains(dsn, "?") {
+		sep = "&"
+	}
+	return dsn + sep + name + "=" + url.QueryEscape(value)
 }
 
-func on(t *testing.T, engines []engine, fn func(t *testing.T, e engine)) {
+// onEngines runs fn once per engine, in parallel.
+func onEngines(t *testing.T, fn func(t *testing.T, e engine)) {
+	on(t, fn, postgres, sqlite, mysql, native)
+}
+
+// onSQL runs it on those of database/sql.
+func onSQL(t *testing.T, fn func(t *testing.T, e engine)) { on(t, fn, postgres, sqlite, mysql) }
+
+// onServers runs it where several connections can write at once.
+func onServers(t *testing.T, fn func(t *testing.T, e engine)) { on(t, fn, postgres, mysql, native) }
+
+// onPostgres runs it with both stores of PostgreSQL: what it is about is
+// PostgreSQL's alone.
+func onPostgres(t *testing.T, fn func(t *testing.T, e engine)) { on(t, fn, postgres, native) }
+
+func on(t *testing.T, fn func(t *testing.T, e engine), engines ...engine) {
 	t.Parallel()
 	for _, e := range engines {
 		t.Run(e.name, func(t *testing.T) {
@@ -116,6 +132,25 @@ func (e engine) database(tb testing.TB) (*sql.DB, string) {
 	tb.Helper()
 	dsn := e.dsn(tb)
 	return e.open(tb, dsn), dsn
+}
+
+// sql is text as the engine takes it, whose arguments $1, $2, ... stand in that
+// order.
+func (e engine) sql(text string) string {
+	if e.dialect == sqlstore.PostgreSQL {
+		return text
+	}
+	return argument.ReplaceAllString(text, "?")
+}
+
+var argument = regexp.MustCompile(`\$\d+`)
+
+// id is an id as an argument.
+func (e engine) id(id outbox.ID) any {
+	if e.dialect == sqlstore.PostgreSQL {
+		return id.String()
+	}
+	return id[:]
 }
 
 func (e engine) store(tb testing.TB, db *sql.DB, opts *sqlstore.Options) stores.Store {

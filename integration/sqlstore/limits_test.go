@@ -45,80 +45,80 @@ func awkward() []outbox.Record {
 // TestAwkwardValues writes them one by one and all at once, which are different
 // encodings, and reads them as pending records, as lane rows and as dead
 // letters.
-func TestAwkwardValues(t *testing.T) {
-	onEngines(t, func(t *testing.T, e engine) {
-		s, db, _ := e.migrated(t, nil)
-		single, many := awkward(), awkward()
-		for _, r := range single {
-			enlist(t, s, db, r)
-		}
-		enlist(t, s, db, many...)
-		want := map[outbox.ID]outbox.Record{}
-		for _, r := range append(single, many...) {
-			if err := r.Normalize(0); err != nil {
-				t.Fatal(err)
-			}
-			for i := range r.Message.Headers {
-				if r.Message.Headers[i].Value == nil {
-					r.Message.Headers[i].Value = []byte{}
-				}
-			}
-			want[r.ID] = r
-		}
-		compare := func(how string, got outbox.Record) {
-			t.Helper()
-			got.Lane, got.Attempts, got.LastError = 0, 0, ""
-			if w := want[got.ID]; !reflect.DeepEqual(got, w) {
-				t.Errorf("%s: got\n%+v, want\n%+v", how, got, w)
-			}
-		}
-		owner := outbox.NewID()
-		g, err := s.AcquireLanes(t.Context(), outbox.LaneRequest{Owner: owner, Routes: []string{"default"}, Want: 100, TTL: time.Minute})
-		if err != nil {
+func TestAwkwardValues(t *testing.T) { onEngines(t, awkwardValues) }
+
+func awkwardValues(t *testing.T, e engine) {
+	s, db, _ := e.migrated(t, nil)
+	single, many := awkward(), awkward()
+	for _, r := range single {
+		enlist(t, s, db, r)
+	}
+	enlist(t, s, db, many...)
+	want := map[outbox.ID]outbox.Record{}
+	for _, r := range append(single, many...) {
+		if err := r.Normalize(0); err != nil {
 			t.Fatal(err)
 		}
-		var reads []outbox.LaneRead
-		for _, l := range g.Leases {
-			reads = append(reads, outbox.LaneRead{Lane: l.Lane})
-		}
-		rows := make([]outbox.LaneRow, 64*len(reads))
-		n, err := s.ReadLanes(t.Context(), reads, rows)
-		if err != nil || n != len(want) {
-			t.Fatalf("lane rows: got %d, %v, want %d", n, err, len(want))
-		}
-		bury := outbox.SettleRequest{Owner: owner}
-		for _, r := range rows[:n] {
-			if r.Err != nil {
-				t.Errorf("row %s: %v", r.Record.ID, r.Err)
-			}
-			compare("lane row", r.Record)
-			bury.Settlements = append(bury.Settlements, outbox.Settlement{
-				Lane: r.Lane, Epoch: 1, Pos: r.Pos, ID: r.Record.ID, Outcome: outbox.SettleDead, Attempt: true, Reason: "reason " + r.Record.TenantID,
-			})
-			// By key: the bytes of a key in a list.
-			if k := r.Record.Message.Key; k != nil {
-				one := make([]outbox.LaneRow, 64)
-				m, err := s.ReadLanes(t.Context(), []outbox.LaneRead{{Lane: r.Lane, Keys: [][]byte{k}}}, one)
-				if err != nil || m == 0 || !bytes.Equal(one[0].Record.Message.Key, k) {
-					t.Errorf("rows of key %x: got %d, %v", k, m, err)
-				}
+		for i := range r.Message.Headers {
+			if r.Message.Headers[i].Value == nil {
+				r.Message.Headers[i].Value = []byte{}
 			}
 		}
-		if _, err := s.SettleLanes(t.Context(), bury); err != nil {
-			t.Fatal(err)
+		want[r.ID] = r
+	}
+	compare := func(how string, got outbox.Record) {
+		t.Helper()
+		got.Lane, got.Attempts, got.LastError = 0, 0, ""
+		if w := want[got.ID]; !reflect.DeepEqual(got, w) {
+			t.Errorf("%s: got\n%+v, want\n%+v", how, got, w)
 		}
-		dead := make([]outbox.DeadLetter, 100)
-		n, err = s.ListDead(t.Context(), outbox.DeadQuery{}, dead)
-		if err != nil || n != len(want) {
-			t.Fatalf("dead letters: got %d, %v, want %d", n, err, len(want))
+	}
+	owner := outbox.NewID()
+	g, err := s.AcquireLanes(t.Context(), outbox.LaneRequest{Owner: owner, Routes: []string{"default"}, Want: 100, TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reads []outbox.LaneRead
+	for _, l := range g.Leases {
+		reads = append(reads, outbox.LaneRead{Lane: l.Lane})
+	}
+	rows := make([]outbox.LaneRow, 64*len(reads))
+	n, err := s.ReadLanes(t.Context(), reads, rows)
+	if err != nil || n != len(want) {
+		t.Fatalf("lane rows: got %d, %v, want %d", n, err, len(want))
+	}
+	bury := outbox.SettleRequest{Owner: owner}
+	for _, r := range rows[:n] {
+		if r.Err != nil {
+			t.Errorf("row %s: %v", r.Record.ID, r.Err)
 		}
-		for _, d := range dead[:n] {
-			if d.Reason != "reason "+d.Record.TenantID {
-				t.Errorf("reason: got %q", d.Reason)
+		compare("lane row", r.Record)
+		bury.Settlements = append(bury.Settlements, outbox.Settlement{
+			Lane: r.Lane, Epoch: 1, Pos: r.Pos, ID: r.Record.ID, Outcome: outbox.SettleDead, Attempt: true, Reason: "reason " + r.Record.TenantID,
+		})
+		// By key: the bytes of a key in a list.
+		if k := r.Record.Message.Key; k != nil {
+			one := make([]outbox.LaneRow, 64)
+			m, err := s.ReadLanes(t.Context(), []outbox.LaneRead{{Lane: r.Lane, Keys: [][]byte{k}}}, one)
+			if err != nil || m == 0 || !bytes.Equal(one[0].Record.Message.Key, k) {
+				t.Errorf("rows of key %x: got %d, %v", k, m, err)
 			}
-			compare("dead letter", d.Record)
 		}
-	})
+	}
+	if _, err := s.SettleLanes(t.Context(), bury); err != nil {
+		t.Fatal(err)
+	}
+	dead := make([]outbox.DeadLetter, 100)
+	n, err = s.ListDead(t.Context(), outbox.DeadQuery{}, dead)
+	if err != nil || n != len(want) {
+		t.Fatalf("dead letters: got %d, %v, want %d", n, err, len(want))
+	}
+	for _, d := range dead[:n] {
+		if d.Reason != "reason "+d.Record.TenantID {
+			t.Errorf("reason: got %q", d.Reason)
+		}
+		compare("dead letter", d.Record)
+	}
 }
 
 func TestSizes(t *testing.T) {
@@ -285,6 +285,127 @@ func TestAttemptsOutOfRange(t *testing.T) {
 		for i, r := range res {
 			if r != outbox.Settled {
 				t.Errorf("dead letter of %d attempts: got %v", bury.Settlements[i].Attempts, r)
+			}
+		}
+	})
+}
+
+// TestLimits: what is as large as it gets, or as strange, comes back as it was.
+func TestLimits(t *testing.T) {
+	onEngines(t, func(t *testing.T, e engine) {
+		s, db, _ := e.migrated(t, &sqlstore.Options{MaxBytes: 32 << 20})
+		big, empty, headers := record(""), record(""), record("")
+		big.Message.Body = make([]byte, 16<<20)
+		for i := range big.Message.Body {
+			big.Message.Body[i] = byte(i>>12 ^ i)
+		}
+		big.Message.Key = []byte{0, 'k', 0, 0, 0xff, 0}
+		empty.Message.Body = []byte{}
+		empty.Message.Key = []byte{0}
+		empty.Message.Headers = []outbox.Header{{Name: "empty", Value: []byte{}}}
+		headers.Message.Key = []byte{0, 0}
+		for i := range 1000 {
+			headers.Message.Headers = append(headers.Message.Headers, outbox.Header{Name: fmt.Sprint("h", i), Value: []byte{0xff, 0, 0xc3, byte(i), 0xfe}})
+		}
+		want := map[outbox.ID]outbox.Record{}
+		for _, r := range []outbox.Record{big, empty, headers} {
+			enlist(t, s, db, r)
+			if err := r.Normalize(32 << 20); err != nil {
+				t.Fatal(err)
+			}
+			want[r.ID] = r
+		}
+		g, err := s.AcquireLanes(t.Context(), outbox.LaneRequest{Owner: outbox.NewID(), Routes: []string{"default"}, Want: 100, TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reason := strings.Repeat("\xff\x00\xc3\xa9", 1<<18)
+		for _, r := range want {
+			lane := outbox.LaneOf(outbox.Route{First: 1, Ordered: 16, Unordered: 8}, r.ID, r.Message.Key)
+			read := []outbox.LaneRead{{Lane: lane, Keys: [][]byte{r.Message.Key}}}
+			rows := make([]outbox.LaneRow, 32)
+			n, err := s.ReadLanes(t.Context(), read, rows)
+			if err != nil || n != 1 || rows[0].Err != nil {
+				t.Fatalf("key %x: got %d rows, %v, %v, want 1", r.Message.Key, n, err, rows[0].Err)
+			}
+			pending := make([]outbox.Record, 4)
+			if n, err := s.ReadPending(t.Context(), outbox.ReadRequest{Lane: lane, Now: time.Now()}, pending); err != nil || n == 0 {
+				t.Errorf("pending in lane %d: got %d, %v", lane, n, err)
+			}
+			for _, got := range append(pending, rows[0].Record) {
+				if got.Lane = 0; got.ID == r.ID && !reflect.DeepEqual(got, r) {
+					t.Errorf("key %x came back with %d headers and %d bytes of body, or otherwise changed", r.Message.Key, len(got.Message.Headers), len(got.Message.Body))
+				}
+			}
+			settle := outbox.SettleRequest{Owner: g.Leases[0].Owner, Settlements: []outbox.Settlement{{
+				Lane: lane, Epoch: 1, Pos: rows[0].Pos, ID: r.ID, Outcome: outbox.SettleFailed, Attempt: true, Reason: reason,
+			}}}
+			if res, err := s.SettleLanes(t.Context(), settle); err != nil || res[0] != outbox.Settled {
+				t.Fatalf("settle with a reason of %d bytes: got %v, %v", len(reason), res, err)
+			}
+			if _, err := s.ReadLanes(t.Context(), read, rows); err != nil || rows[0].Record.LastError != outbox.CleanReason(reason) {
+				t.Errorf("last error: got %d bytes, %v, want %d", len(rows[0].Record.LastError), err, len(outbox.CleanReason(reason)))
+			}
+		}
+	})
+}
+
+// TestManyAtOnce: 10,000 records in one call of Enlist and one of SettleLanes.
+func TestManyAtOnce(t *testing.T) {
+	onEngines(t, func(t *testing.T, e engine) {
+		s, db, _ := e.migrated(t, nil)
+		const many = 10_000
+		recs := make([]outbox.Record, many)
+		for i := range recs {
+			recs[i] = record("k")
+			recs[i].Message.Body = recs[i].Message.Body[:16]
+		}
+		enlist(t, s, db, recs...)
+		g, err := s.AcquireLanes(t.Context(), outbox.LaneRequest{Owner: outbox.NewID(), Routes: []string{"default"}, Want: 100, TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lane := outbox.LaneOf(outbox.Route{First: 1, Ordered: 16, Unordered: 8}, outbox.ID{}, []byte("k"))
+		settle := outbox.SettleRequest{Owner: g.Leases[0].Owner}
+		rows := make([]outbox.LaneRow, 1024)
+		for after := int64(0); ; after = rows[len(rows)-1].Pos {
+			n, err := s.ReadLanes(t.Context(), []outbox.LaneRead{{Lane: lane, After: after}}, rows)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range rows[:n] {
+				st := outbox.Settlement{Lane: lane, Epoch: 1, Pos: r.Pos, ID: r.Record.ID, Outcome: outbox.SettleAccepted, Hint: r.Hint}
+				switch len(settle.Settlements) % 10 {
+				case 0, 1, 2:
+					st.Outcome, st.Reason, st.Attempt = outbox.SettleFailed, "no", true
+				case 3, 4, 5:
+					st.Outcome, st.Reason, st.Attempt = outbox.SettleDead, "no", true
+				}
+				settle.Settlements = append(settle.Settlements, st)
+			}
+			if n < len(rows) {
+				break
+			}
+		}
+		if len(settle.Settlements) != many {
+			t.Fatalf("read %d rows, want %d", len(settle.Settlements), many)
+		}
+		res, err := s.SettleLanes(t.Context(), settle)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, got := range res {
+			if got != outbox.Settled {
+				t.Fatalf("settlement %d: got %d", i, got)
+			}
+		}
+		for text, want := range map[string]int64{
+			`SELECT count(*) FROM postrider_outbox WHERE attempts = 1`: 3 * many / 10,
+			`SELECT count(*) FROM postrider_outbox`:                    3 * many / 10,
+			`SELECT count(*) FROM postrider_dead`:                      3 * many / 10,
+		} {
+			if n := number(t, db, text); n != want {
+				t.Errorf("%s: got %d, want %d", text, n, want)
 			}
 		}
 	})

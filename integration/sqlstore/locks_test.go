@@ -3,23 +3,51 @@ package sqlstore_test
 import (
 	"context"
 	"database/sql"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/postrider/postrider/integration/stores"
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/sqlstore"
 )
 
 // waitForLock returns when somebody in the database waits for a lock.
-func waitForLock(tb testing.TB, db *sql.DB) {
+func waitForLock(tb testing.TB, e engine, db *sql.DB) {
 	tb.Helper()
-	end := time.Now().Add(time.Minute)
-	for number(tb, db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
+	waits := func() bool {
+		return number(tb, db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+	}
+	if e.dialect == sqlstore.MySQL {
+		waits = func() bool { return len(transactions(tb, db, "LOCK WAIT")) > 0 }
+	}
+	for end := time.Now().Add(time.Minute); !waits(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			tb.Fatal("nobody waits for a lock")
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// threadLine names the connection that a transaction of InnoDB's is of.
+var threadLine = regexp.MustCompile(`thread id (\d+)`)
+
+// transactions are those in the database that are in a state, as InnoDB tells of
+// them. The table information_schema.innodb_trx does not: it is a copy, renewed
+// only when nobody on the server has looked at it for 100 ms.
+func transactions(tb testing.TB, db *sql.DB, state string) (list []string) {
+	tb.Helper()
+	var kind, name, status string
+	if err := db.QueryRowContext(tb.Context(), `SHOW ENGINE INNODB STATUS`).Scan(&kind, &name, &status); err != nil {
+		tb.Fatal(err)
+	}
+	for _, trx := range strings.Split(status, "---TRANSACTION")[1:] {
+		if m := threadLine.FindStringSubmatch(trx); m != nil && strings.Contains(trx, state) &&
+			number(tb, db, `SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() AND id = ?`, m[1]) > 0 {
+			list = append(list, trx)
+		}
+	}
+	return list
 }
 
 // TestLaneLocks holds a lane as an acquisition does, until its commit, and looks
@@ -112,11 +140,11 @@ func TestLaneLocks(t *testing.T) {
 					// A parked key is not claimed anyway.
 					exec(t, db, `DELETE FROM postrider_parked_keys`)
 				} else {
-					exec(t, db, `UPDATE postrider_lanes SET owner = $1`, owner.String())
+					exec(t, db, e.sql(`UPDATE postrider_lanes SET owner = $1`), e.id(owner))
 				}
 
 				// The other relay has taken the lane and is about to commit.
-				other := outbox.NewID().String()
+				other := e.id(outbox.NewID())
 				tx, err := db.BeginTx(ctx, nil)
 				if err != nil {
 					t.Fatal(err)
@@ -126,13 +154,13 @@ func TestLaneLocks(t *testing.T) {
 					`INSERT INTO postrider_relays (owner, expires_at, routes) VALUES ($1, 9000000000000000, '["default"]')`,
 					`UPDATE postrider_lanes SET owner = $1, epoch = epoch + 1`,
 				} {
-					if _, err := tx.ExecContext(ctx, text, other); err != nil {
+					if _, err := tx.ExecContext(ctx, e.sql(text), other); err != nil {
 						t.Fatal(err)
 					}
 				}
 				result := make(chan string, 1)
 				go func() { result <- call(ctx, s, rows[0], old) }()
-				waitForLock(t, db)
+				waitForLock(t, e, db)
 				if err := tx.Commit(); err != nil {
 					t.Fatal(err)
 				}

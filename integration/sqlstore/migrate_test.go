@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/postrider/postrider/integration/stores"
 	"github.com/postrider/postrider/integration/testenv"
@@ -75,7 +76,7 @@ func TestMigrateByManyStartersAtOnce(t *testing.T) {
 // time are no obstacle for many starters.
 func TestMigratePlainSQLiteFile(t *testing.T) {
 	t.Parallel()
-	e := engines[1]
+	e := sqlite
 	dsn, _, _ := strings.Cut(e.dsn(t), "?")
 	errs := make(chan error, 8)
 	for range cap(errs) {
@@ -180,10 +181,21 @@ func TestRouteOfAnotherProcess(t *testing.T) {
 
 func TestScriptIsWhatMigrateDoes(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine) {
-		db, _ := e.database(t)
+		db, dsn := e.database(t)
 		opts := &sqlstore.Options{Prefix: "Other_", Routes: []outbox.Route{{Name: "it's", Ordered: 2, Unordered: 1}, {Name: "default"}}}
-		if !e.single {
+		switch e.dialect {
+		case sqlstore.PostgreSQL:
 			opts.Schema = "Space"
+		case sqlstore.MySQL:
+			// A database, of which there is one of a name on the whole server.
+			opts.Schema = testenv.Name("Space_")
+			plain := db
+			db = e.open(t, withSetting(dsn, "multiStatements", "true"))
+			t.Cleanup(func() {
+				if _, err := plain.ExecContext(context.Background(), "DROP DATABASE "+opts.Schema); err != nil {
+					t.Error(err)
+				}
+			})
 		}
 		text, err := sqlstore.Script(e.dialect, opts)
 		if err != nil {
@@ -256,7 +268,7 @@ func TestLongestNames(t *testing.T) {
 // TestRightsThatAreMissing: without DDL rights a current schema is all right and
 // a missing one is an error that says what to do; without rights on the tables
 // the driver's error comes through.
-func TestRightsThatAreMissing(t *testing.T) { onServers(t, rightsThatAreMissing) }
+func TestRightsThatAreMissing(t *testing.T) { onPostgres(t, rightsThatAreMissing) }
 
 func rightsThatAreMissing(t *testing.T, e engine) {
 	owner, ownerDB, dsn := e.migrated(t, &sqlstore.Options{Schema: "ours"})
@@ -287,7 +299,13 @@ func rightsThatAreMissing(t *testing.T, e engine) {
 	if n, err := owner.PendingCount(t.Context(), record("").CreatedAt); err != nil || n != 2 {
 		t.Errorf("pending: got %d, %v", n, err)
 	}
-	err := e.store(t, db, &sqlstore.Options{Schema: "theirs"}).Migrate(t.Context())
+	relays(t, s, db)
+	exec(t, ownerDB, `REVOKE DELETE ON ours.postrider_relays FROM `+role)
+	_, err := s.AcquireLanes(t.Context(), outbox.LaneRequest{Owner: outbox.NewID(), Routes: []string{"default"}, Want: 1, TTL: time.Second})
+	if !errors.Is(err, outbox.ErrRefused) || !strings.Contains(err.Error(), "permission denied for table postrider_relays") {
+		t.Errorf("without a right on a table: got %v, want outbox.ErrRefused and the table's name", err)
+	}
+	err = e.store(t, db, &sqlstore.Options{Schema: "theirs"}).Migrate(t.Context())
 	if err == nil || !strings.Contains(err.Error(), `create schema "theirs"`) || !strings.Contains(err.Error(), "grant") {
 		t.Errorf("Migrate into a new schema: got %v", err)
 	}
@@ -299,6 +317,70 @@ func rightsThatAreMissing(t *testing.T, e engine) {
 	if err == nil || !strings.Contains(err.Error(), "postrider schema") {
 		t.Errorf("Migrate without DDL rights: got %v", err)
 	}
+}
+
+// relays does what a relay and its operators do, with the rights that db has.
+func relays(tb testing.TB, s stores.Store, db *sql.DB) {
+	tb.Helper()
+	ctx := tb.Context()
+	owner := outbox.NewID()
+	var g outbox.LaneGrant
+	renew := func() { // leases know of an operator's command after that
+		tb.Helper()
+		var err error
+		if g, err = s.AcquireLanes(ctx, outbox.LaneRequest{Owner: owner, Routes: []string{"default"}, Want: 100, TTL: time.Minute}); err != nil || len(g.Leases) != 24 {
+			tb.Fatalf("acquire: got %d lanes, %v, want 24", len(g.Leases), err)
+		}
+	}
+	do := func(what string, want int, n int, err error) {
+		tb.Helper()
+		if err != nil || n != want {
+			tb.Errorf("%s: got %d, %v, want %d", what, n, err, want)
+		}
+	}
+	due, key := record(""), []byte("relayed")
+	due.Message.DeliverAt = time.Now().Add(-time.Hour)
+	enlist(tb, s, db, record(string(key)), record(string(key)), record(string(key)), due)
+	ses, err := s.LaneSession(ctx, "settle")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer ses.Close()
+	renew()
+	lane := outbox.LaneOf(outbox.Route{First: 1, Ordered: 16, Unordered: 8}, outbox.ID{}, key)
+	rows := make([]outbox.LaneRow, 8)
+	n, err := ses.ReadLanes(ctx, []outbox.LaneRead{{Lane: lane, Keys: [][]byte{key}}}, rows)
+	do("read", 3, n, err)
+	if tb.Failed() {
+		return
+	}
+	lease := g.Leases[lane-1]
+	later(tb, ses, lease, outbox.SettleDead, rows[:1])
+	later(tb, ses, lease, outbox.SettleFailed, rows[1:2])
+	later(tb, ses, lease, outbox.SettleAccepted, rows[2:3])
+	dead := rows[0].Record.ID
+	n, _, err = ses.PromoteLanes(ctx, g.Leases, rows)
+	do("promote", 1, n, err)
+	res, err := s.ReplayDead(ctx, "test", dead)
+	do("replay", 1, res.Replayed, err)
+	ok, err := s.ParkKey(ctx, outbox.ParkedKey{Route: "default", Key: key, By: "test", Why: "test"})
+	do("park", 1, map[bool]int{true: 1}[ok], err)
+	renew()
+	n, _, err = s.MoveParked(ctx, g.Leases, 8)
+	do("move aside", 2, n, err)
+	ok, err = s.UnparkKey(ctx, "default", key, "test")
+	do("unpark", 1, map[bool]int{true: 1}[ok], err)
+	renew()
+	n, _, err = s.MoveParked(ctx, g.Leases, 8)
+	do("move back", 2, n, err)
+	n, err = s.DiscardDead(ctx, "test", outbox.NewID())
+	do("discard", 0, n, err)
+	_, err = s.Inspect(ctx, time.Now())
+	do("inspect", 0, 0, err)
+	n, err = s.(interface {
+		Purge(ctx context.Context, now time.Time, limit int) (int, error)
+	}).Purge(ctx, time.Now(), 8)
+	do("purge", 0, n, err)
 }
 
 // TestDialectOfAnotherEngine is found without a connection.
@@ -336,6 +418,42 @@ func TestDialectOfAnotherEngine(t *testing.T) {
 	if err := s.Check(t.Context()); err == nil || errors.Is(err, outbox.ErrSchema) {
 		t.Errorf("Check without a server: got %v", err)
 	}
+}
+
+// TestDialectOfAnotherServer: a driver in a wrapper does not tell what it speaks.
+// The server does.
+func TestDialectOfAnotherServer(t *testing.T) {
+	onSQL(t, func(t *testing.T, e engine) {
+		db, _ := e.counted(t)
+		var server string
+		switch e.dialect {
+		case sqlstore.PostgreSQL:
+			server = "PostgreSQL"
+		case sqlstore.MySQL:
+			if err := db.QueryRowContext(t.Context(), `SELECT VERSION()`).Scan(&server); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			server = "SQL logic error" // a library: it speaks for itself
+		}
+		for _, d := range []*sqlstore.Dialect{sqlstore.PostgreSQL, sqlstore.SQLite, sqlstore.MySQL} {
+			if d == e.dialect {
+				continue
+			}
+			s, err := sqlstore.New(db, d, nil)
+			if err != nil {
+				t.Fatalf("New with dialect %s: %v", d, err)
+			}
+			for what, err := range map[string]error{"Check": s.Check(t.Context()), "Migrate": s.Migrate(t.Context())} {
+				if err == nil || !strings.Contains(err.Error(), d.String()) || !strings.Contains(err.Error(), server) {
+					t.Errorf("%s with dialect %s: got %v, want both named, %q", what, d, err, server)
+				}
+				if !e.single && !errors.Is(err, outbox.ErrInvalidArgument) {
+					t.Errorf("%s with dialect %s: got %v, want outbox.ErrInvalidArgument", what, d, err)
+				}
+			}
+		}
+	})
 }
 
 // D3: a table that somebody has dropped is one clear error at the start, not an

@@ -101,7 +101,7 @@ func list[T any](n int, value func(i int) T) string {
 // parameters.
 func TestPostgresPlans(t *testing.T) {
 	t.Parallel()
-	e := engines[0]
+	e := postgres
 	s, db, _ := e.migrated(t, nil)
 	skewed(t, s, db, 50_000)
 	middle := number(t, db, `SELECT pos FROM postrider_outbox WHERE lane = $1 ORDER BY pos OFFSET 20000 LIMIT 1`, hotLane)
@@ -224,7 +224,7 @@ func TestPostgresPlans(t *testing.T) {
 // vacuumed, the look below the cursor for a key that was seen does not walk it.
 func TestPostgresSeenKeys(t *testing.T) {
 	t.Parallel()
-	e := engines[0]
+	e := postgres
 	s, db, _ := e.migrated(t, nil)
 	const n = 3000
 	recs := make([]outbox.Record, n)
@@ -362,7 +362,7 @@ func touched(tb testing.TB, plan string) int {
 // TestProducerPlanOfAnEmptyTable: a producer's connection caches the plan of
 // its INSERT while the outbox is empty, as it is most of the time. It must not
 // read the whole table when a backlog has grown since.
-func TestProducerPlanOfAnEmptyTable(t *testing.T) { onServers(t, producerPlanOfAnEmptyTable) }
+func TestProducerPlanOfAnEmptyTable(t *testing.T) { onPostgres(t, producerPlanOfAnEmptyTable) }
 
 func producerPlanOfAnEmptyTable(t *testing.T, e engine) {
 	s, db, dsn := e.migrated(t, nil)
@@ -416,7 +416,7 @@ func producerPlanOfAnEmptyTable(t *testing.T, e engine) {
 // TestSQLitePlans: every statement finds its rows by an index.
 func TestSQLitePlans(t *testing.T) {
 	t.Parallel()
-	e := engines[1]
+	e := sqlite
 	_, db, _ := e.migrated(t, nil)
 	c, err := db.Conn(t.Context())
 	if err != nil {

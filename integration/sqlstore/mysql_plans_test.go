@@ -1,0 +1,288 @@
+package sqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/integration/stores"
+	"github.com/postrider/postrider/outbox"
+)
+
+// work is what the one connection of a pool has done in the server.
+type work struct{ read, sorted int64 }
+
+// workOf reads it from the server, which counts rows as they are read from
+// tables, from indexes and from what statements have made for themselves.
+func workOf(tb testing.TB, db *sql.DB) (w work) {
+	tb.Helper()
+	rows, err := db.QueryContext(tb.Context(), `SHOW SESSION STATUS WHERE variable_name LIKE 'Handler_read%' OR variable_name = 'Sort_rows'`)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		var n int64
+		if err := rows.Scan(&name, &n); err != nil {
+			tb.Fatal(err)
+		}
+		if name == "Sort_rows" {
+			w.sorted += n
+		} else {
+			w.read += n
+		}
+	}
+	if err := rows.Err(); err != nil {
+		tb.Fatal(err)
+	}
+	return w
+}
+
+// planned is a store with a large backlog on one connection.
+type planned struct {
+	testing.TB
+	s    stores.Store
+	db   *sql.DB
+	when string
+}
+
+// atMost runs a call and holds the rows that it reads and sorts against limits.
+func (p *planned) atMost(what string, read, sorted int, call func() error) {
+	p.Helper()
+	before := workOf(p, p.db)
+	if err := call(); err != nil {
+		p.Fatalf("%s, %s: %v", what, p.when, err)
+	}
+	after := workOf(p, p.db)
+	// The look itself is counted as well.
+	r, s := after.read-before.read-100, after.sorted-before.sorted
+	p.Logf("%s, %s: read %d rows, sorted %d", what, p.when, r, s)
+	if r > int64(read) || s > int64(sorted) {
+		p.Errorf("%s, %s: it reads %d rows and sorts %d, limit %d and %d", what, p.when, r, s, read, sorted)
+	}
+}
+
+// TestMySQLPlans: a call reads as many rows as it is about, and sorts no more,
+// however many there are, on tables that have grown since their statistics were
+// made and on fresh ones.
+func TestMySQLPlans(t *testing.T) {
+	t.Parallel()
+	_, db, dsn := mysql.migrated(t, nil)
+	one := mysql.openOne(t, dsn)
+	p := &planned{TB: t, s: mysql.store(t, one, nil), db: one}
+	skewed(t, p.s, db, 50_000)
+	exec(t, db, `INSERT INTO postrider_dead (pos, lane, id, key_hash, ordering_key, transport, message_type, destination, created_at, reason, died_at)
+SELECT pos + 1000000, lane, id, CASE WHEN key_hash IS NULL OR ordering_key = 'hot' THEN NULL ELSE key_hash END, CASE WHEN ordering_key = 'hot' THEN NULL ELSE ordering_key END, transport, message_type, destination, created_at, 'no', pos FROM postrider_outbox LIMIT 20000`)
+	exec(t, db, `INSERT INTO postrider_inbox (consumer, message_id, processed_at, expires_at)
+SELECT CONCAT('c', pos % 3), HEX(id), 1, CASE WHEN pos % 2 = 0 THEN pos ELSE 9000000000000000 END FROM postrider_outbox`)
+	for _, when := range []string{"never analyzed", "analyzed"} {
+		p.when = when
+		if when == "analyzed" {
+			rows := must(db.QueryContext(t.Context(), `ANALYZE TABLE postrider_outbox, postrider_deferred, postrider_dead, postrider_inbox`))
+			for rows.Next() {
+			}
+			rows.Close()
+		}
+		p.contract()
+		p.producers()
+		p.relay()
+	}
+}
+
+// row is a row of the outbox, or of those that are deferred, in the midst of the
+// others.
+func (p *planned) row(from string) (id outbox.ID) {
+	p.Helper()
+	var raw []byte
+	if err := p.db.QueryRowContext(p.Context(), `SELECT id FROM `+from+` LIMIT 1 OFFSET 1500`).Scan(&raw); err != nil {
+		p.Fatal(err)
+	}
+	return outbox.ID(raw)
+}
+
+// contract is what knows a row by its id alone.
+func (p *planned) contract() {
+	ctx, later := p.Context(), time.Now().Add(2*time.Hour)
+	for _, from := range []string{"postrider_outbox WHERE key_hash IS NULL", "postrider_outbox WHERE key_hash IS NOT NULL", "postrider_deferred"} {
+		c := outbox.Claim{ID: p.row(from), Token: outbox.NewToken()}
+		for _, call := range []struct {
+			name string
+			run  func() (bool, error)
+		}{
+			{"claim", func() (bool, error) { return p.s.TryClaim(ctx, c, later, later.Add(time.Hour)) }},
+			{"renew claim", func() (bool, error) { return p.s.RenewClaim(ctx, c, later, later.Add(2*time.Hour)) }},
+			{"release claim", func() (bool, error) { return p.s.ReleaseClaim(ctx, c, later) }},
+			{"claim again", func() (bool, error) { return p.s.TryClaim(ctx, c, later, later.Add(time.Hour)) }},
+			{"record failure", func() (bool, error) { return p.s.RecordFailure(ctx, c, later, outbox.Failure{Reason: "no"}) }},
+			{"claim for the last time", func() (bool, error) { return p.s.TryClaim(ctx, c, later, later.Add(time.Hour)) }},
+			{"complete", func() (bool, error) { return p.s.Complete(ctx, c, later) }},
+		} {
+			p.atMost(call.name+" of one of "+from, 800, 100, func() error {
+				ok, err := call.run()
+				if err == nil && !ok {
+					p.Errorf("%s of one of %s: false", call.name, from)
+				}
+				return err
+			})
+		}
+	}
+	recs := make([]outbox.Record, 128)
+	for _, lane := range []outbox.Lane{outbox.Unordered, hotLane} {
+		after := p.row("postrider_outbox ORDER BY id")
+		// A statement for all lanes of a kind takes a batch of each.
+		p.atMost("read pending", 8*2*128*6, 8*2*128, func() error {
+			_, err := p.s.ReadPending(ctx, outbox.ReadRequest{Lane: lane, Now: later, After: after}, recs)
+			return err
+		})
+	}
+	p.atMost("oldest pending", 24*2*128*6, 24*2*128, func() error { _, _, err := p.s.OldestPending(ctx, later); return err })
+	letters := make([]outbox.DeadLetter, 128)
+	p.atMost("list dead letters", 1000, 128, func() error {
+		_, err := p.s.ListDead(ctx, outbox.DeadQuery{AfterTime: time.UnixMicro(500)}, letters)
+		return err
+	})
+	p.atMost("list dead letters of a route", 1000, 128, func() error {
+		_, err := p.s.ListDead(ctx, outbox.DeadQuery{Route: "default", AfterTime: time.UnixMicro(500)}, letters)
+		return err
+	})
+}
+
+// producers is what happens beside their transactions and in them.
+func (p *planned) producers() {
+	recs := make([]outbox.Record, 100)
+	for i := range recs {
+		recs[i] = record("hot")
+	}
+	// Each id is looked for in every lane of its route, hot and deferred.
+	p.atMost("enlist", 100*24*2*4, 100, func() error { return tryEnlist(p.Context(), p.s, p.db, recs...) })
+	p.atMost("purge the inbox", 128*6, 128, func() error {
+		_, err := p.s.(interface {
+			Purge(ctx context.Context, now time.Time, limit int) (int, error)
+		}).Purge(p.Context(), time.Now(), 128)
+		return err
+	})
+}
+
+// relay is what the owner of all lanes does.
+func (p *planned) relay() {
+	ctx := p.Context()
+	owner := outbox.NewID()
+	var g outbox.LaneGrant
+	acquire := func(r outbox.LaneRequest) func() error {
+		return func() (err error) {
+			r.Owner, r.Routes, r.TTL = owner, []string{"default"}, 10*time.Minute
+			g, err = p.s.AcquireLanes(ctx, r)
+			return err
+		}
+	}
+	p.atMost("acquire 24 lanes", 24*20, 100, acquire(outbox.LaneRequest{Want: 100}))
+	p.atMost("renew 24 lanes", 24*20, 100, acquire(outbox.LaneRequest{}))
+	var middle int64
+	if err := p.db.QueryRowContext(ctx, `SELECT pos FROM postrider_outbox WHERE lane = ? ORDER BY pos LIMIT 1 OFFSET 10000`, hotLane).Scan(&middle); err != nil {
+		p.Fatal(err)
+	}
+	reads := make([]outbox.LaneRead, 24)
+	for i := range reads {
+		reads[i] = outbox.LaneRead{Lane: outbox.Lane(i + 1), After: middle}
+	}
+	rows := make([]outbox.LaneRow, 24*32)
+	p.atMost("read 24 lanes", 24*32*6, 24*32, func() error {
+		n, err := p.s.ReadLanes(ctx, reads, rows)
+		if n < 300 {
+			p.Errorf("read %d rows, want 300", n)
+		}
+		return err
+	})
+	p.atMost("sweep 24 lanes", 24*32*6, 24*32, func() error {
+		_, err := p.s.SweepLanes(ctx, reads, make([]outbox.LaneSpot, 24*32))
+		return err
+	})
+	key := []outbox.LaneRead{{Lane: hotLane, After: middle, Keys: [][]byte{[]byte("hot")}}}
+	p.atMost("read a key", 512*6, 512, func() error {
+		n, err := p.s.ReadLanes(ctx, key, rows[:512])
+		if n != 512 {
+			p.Errorf("read %d rows of a key, want 512", n)
+		}
+		return err
+	})
+	lease := g.Leases[hotLane-1]
+	settle := func(outcome outbox.SettleOutcome, rows []outbox.LaneRow, want outbox.SettleResult) func() error {
+		return func() error {
+			r := outbox.SettleRequest{Owner: lease.Owner, TriedTo: []outbox.LaneMark{{Lane: hotLane, Epoch: lease.Epoch, Pos: middle}}}
+			for _, row := range rows {
+				r.Settlements = append(r.Settlements, outbox.Settlement{
+					Lane: row.Lane, Epoch: lease.Epoch, Pos: row.Pos, ID: row.Record.ID, Outcome: outcome, Attempts: row.Record.Attempts, Reason: "no",
+				})
+			}
+			res, err := p.s.SettleLanes(ctx, r)
+			for i, got := range res {
+				if got != want {
+					p.Errorf("settlement %d of outcome %d: got %d, want %d", i, outcome, got, want)
+					break
+				}
+			}
+			return err
+		}
+	}
+	p.atMost("settle 100 accepted rows", 100*8, 100, settle(outbox.SettleAccepted, rows[:100], outbox.Settled))
+	p.atMost("settle 100 rows that are gone", 100*20, 100, settle(outbox.SettleAccepted, rows[:100], outbox.Gone))
+	p.atMost("settle 100 failed rows", 100*12, 100, settle(outbox.SettleFailed, rows[100:200], outbox.Settled))
+	p.atMost("bury 100 rows", 100*20, 100, settle(outbox.SettleDead, rows[200:300], outbox.Settled))
+	// For each row all dead letters of its key are looked at, here 100.
+	p.atMost("settle 100 rows and count them", 100*(100+20), 100, func() error {
+		later(p, p.s, lease, outbox.SettleAccepted, rows[300:400])
+		return nil
+	})
+	ids := make([]outbox.ID, 0, 100)
+	for _, row := range rows[200:300] {
+		ids = append(ids, row.Record.ID)
+	}
+	// Each id is looked for in every lane.
+	p.atMost("replay 100 dead letters", 100*24*8, 200, func() error { _, err := p.s.ReplayDead(ctx, "test", ids...); return err })
+
+	promote := func(want int) func() error {
+		return func() error {
+			n, _, err := p.s.PromoteLanes(ctx, g.Leases, rows[:100])
+			if n != want {
+				p.Errorf("promoted %d rows, want %d", n, want)
+			}
+			return err
+		}
+	}
+	p.atMost("promote nothing", 24*20, 100, promote(0))
+	exec(p, p.db, `UPDATE postrider_deferred SET due_at = due_at - 10000000000`)
+	// Of each lane a batch is looked at.
+	p.atMost("promote 100 rows", 24*128*4, 24*128, promote(100))
+	exec(p, p.db, `UPDATE postrider_deferred SET due_at = due_at + 10000000000`)
+
+	if ok, err := p.s.ParkKey(ctx, outbox.ParkedKey{Route: "default", Key: []byte("hot")}); err != nil || !ok {
+		p.Fatalf("park: got %v, %v", ok, err)
+	}
+	renew := func() { // leases know of an operator's command after that
+		if err := acquire(outbox.LaneRequest{})(); err != nil {
+			p.Fatal(err)
+		}
+	}
+	renew()
+	move := func() error {
+		n, _, err := p.s.MoveParked(ctx, g.Leases, 100)
+		if n != 100 {
+			p.Errorf("moved %d rows of a parked key, want 100", n)
+		}
+		return err
+	}
+	p.atMost("move 100 rows aside", 100*20, 200, move)
+	if ok, err := p.s.UnparkKey(ctx, "default", []byte("hot"), "test"); err != nil || !ok {
+		p.Fatalf("unpark: got %v, %v", ok, err)
+	}
+	renew()
+	p.atMost("move 100 rows back", 100*20, 200, move)
+	if keys, err := p.s.ParkedKeys(ctx, []outbox.Lane{hotLane}); err != nil || len(keys) != 0 {
+		p.Fatalf("keys that are still parked: got %d, %v, want 0", len(keys), err)
+	}
+	if err := acquire(outbox.LaneRequest{End: true})(); err != nil {
+		p.Fatal(err)
+	}
+}
