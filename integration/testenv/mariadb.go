@@ -105,12 +105,14 @@ func startMariaDB(ctx context.Context) (*MariaDB, error) {
 		}
 		m := &MariaDB{URL: fmt.Sprintf("mysql://root@127.0.0.1:%d/", port)}
 		// The socket is named relative to the data, for its path is limited. A commit
-		// is in the operating system's hands: it survives a killed server.
-		m.start = fmt.Sprintf(`{ %s --no-defaults --datadir="$PWD/data" --bind-address=127.0.0.1 --port=%d --socket=s --pid-file=pid --max-connections=400 \
+		// is in the operating system's hands: it survives a killed server. A server
+		// that starts removes the temporary tables in its directory for them, those of
+		// others too, which end with a segmentation fault: each has its own.
+		m.start = fmt.Sprintf(`{ %s --no-defaults --datadir="$PWD/data" --tmpdir="$PWD/tmp" --bind-address=127.0.0.1 --port=%d --socket=s --pid-file=pid --max-connections=400 \
 			--max-allowed-packet=64M --innodb-buffer-pool-size=256M --innodb-log-file-size=256M --innodb-flush-log-at-trx-commit=2 --skip-name-resolve%s >>log 2>&1 & } &&
 			for i in $(seq %d); do grep -q 'ready for connections' log && break; kill -0 $! || break; sleep 0.1; done; grep -q 'ready for connections' log`,
 			quote(bin), port, settings, startTimeout/(100*time.Millisecond))
-		install := `mariadb-install-db --no-defaults --datadir="$PWD/data" --auth-root-authentication-method=normal --skip-test-db >log 2>&1 && `
+		install := `mkdir tmp && TMPDIR="$PWD/tmp" mariadb-install-db --no-defaults --datadir="$PWD/data" --auth-root-authentication-method=normal --skip-test-db >log 2>&1 && `
 		stop := `kill -KILL "$(cat data/pid)" 2>/dev/null; wait`
 		if m.dir, m.end, err = supervise(ctx, install+m.start, stop, true); err == nil {
 			return m, nil
