@@ -103,7 +103,7 @@ type group struct {
 	s         setting
 	db        *sql.DB
 	in        *inbox.Inbox[sqlstore.Tx]
-	fails     atomic.Bool // the next handler to run fails
+	fails     atomic.Bool  // the next handler to run fails
 	deadlocks atomic.Int64 // met by deliveries
 	repeated  atomic.Int64 // those that were not a delivery's first
 }
