@@ -80,10 +80,13 @@ func TestConformance(t *testing.T) {
 	onSQL(t, func(t *testing.T, e engine) { storetest.Run(t, harness(t, e)) })
 }
 
+// TestModel is not for MySQL yet: among deferred rows that are due at one instant
+// it knows no order of their inserts, and a replay waits for a gap that a
+// transaction beside it has locked, which in a test of one thread does not end.
 func TestModel(t *testing.T) {
-	onSQL(t, func(t *testing.T, e engine) {
+	on(t, func(t *testing.T, e engine) {
 		storetest.Model(t, harness(t, e), &storetest.ModelOptions{Rounds: 6, Ops: 250})
-	})
+	}, postgres, sqlite)
 }
 
 // TestModes runs with the other ways in which pgx can send arguments: poolers

@@ -49,7 +49,6 @@ func TestMySQLModes(t *testing.T) {
 				return withSetting(withSetting(plain(tb), "sql_mode", "'"+tc.mode+"'"), "interpolateParams", tc.interpolate)
 			}
 			awkwardValues(t, e)
-			storetest.Model(t, harness(t, e), &storetest.ModelOptions{Rounds: 1, Ops: 250})
 		})
 	}
 }
