@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"entgo.io/ent/dialect"
+	entsql "entgo.io/ent/dialect/sql"
 	"github.com/jmoiron/sqlx"
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/pgdialect"
@@ -21,6 +23,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 
+	"github.com/postrider/postrider/integration/orm/internal/ent"
 	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/sqlstore"
@@ -197,6 +200,46 @@ func TestGORMPrepared(t *testing.T) {
 	}
 }
 
+func TestEnt(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	client, box := ent.NewClient(ent.Driver(entsql.OpenDB(dialect.Postgres, s.db))), s.box
+	s.holds(t, func(ctx context.Context, id string, fail error) error {
+		// orms:ent
+		tx, err := client.Tx(ctx)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if _, err := tx.Order.Create().SetID(id).Save(ctx); err != nil {
+			return err
+		}
+		if _, err := box.Publish(ctx, tx, message(id)); err != nil { // *ent.Tx has the methods, with sql/execquery
+			return err
+		}
+		// orms:end
+		if fail != nil {
+			return fail
+		}
+		return tx.Commit()
+	})
+	// What commits each statement alone does not pass.
+	if _, ok := any(client).(sqlstore.Tx); ok {
+		t.Error("a client of ent's passes as a transaction")
+	}
+	// Nor does a transaction that has ended.
+	tx, err := client.Tx(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.box.Publish(t.Context(), tx, message("late")); !errors.Is(err, outbox.ErrTxDone) {
+		t.Errorf("publish in an ended transaction: got %v, want outbox.ErrTxDone", err)
+	}
+}
+
 // Queries is code as sqlc generates it.
 type Queries struct{ db DBTX }
 
@@ -253,8 +296,8 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := regexp.MustCompile(`(?s)(\t+)// orms:(\w+)\n(.*?)\t+// orms:end`).FindAllStringSubmatch(string(source), -1)
-	if len(found) != 5 {
-		t.Fatalf("%d pieces of code are marked, want 5", len(found))
+	if len(found) != 6 {
+		t.Fatalf("%d pieces of code are marked, want 6", len(found))
 	}
 	for _, m := range found {
 		code := strings.ReplaceAll("\n"+m[3], "\n"+m[1], "\n")
