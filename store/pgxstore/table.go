@@ -77,6 +77,8 @@ func (t *table) Text(v string) {
 	c.n++
 }
 
+func (t *table) Name(v string) { t.Text(v) }
+
 func (t *table) Bytes(v []byte) {
 	if v == nil {
 		t.Null()

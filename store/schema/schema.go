@@ -37,16 +37,16 @@ const (
 
 // traits are what engines differ in as far as names go.
 type traits struct {
-	maxName     int  // bytes of an identifier
-	schemas     bool // tables can be put into a named schema
-	createStmt  string
+	maxName     int    // bytes of an identifier
+	schemas     bool   // tables can be put into a named schema
+	createStmt  string // of a schema, {name} and {quoted}; "" where none is created
 	open, close string // quotes of an identifier
 }
 
 var engines = map[Engine]traits{
-	PostgreSQL: {maxName: 63, schemas: true, createStmt: "CREATE SCHEMA IF NOT EXISTS %s", open: `"`, close: `"`},
+	PostgreSQL: {maxName: 63, schemas: true, createStmt: "CREATE SCHEMA IF NOT EXISTS {quoted}", open: `"`, close: `"`},
 	SQLite:     {maxName: 128, open: `"`, close: `"`},
-	MySQL:      {maxName: 64, schemas: true, createStmt: "CREATE DATABASE IF NOT EXISTS %s", open: "`", close: "`"},
+	MySQL:      {maxName: 64, schemas: true, createStmt: "CREATE DATABASE IF NOT EXISTS {quoted}", open: "`", close: "`"},
 }
 
 //go:embed postgres/*.sql sqlite/*.sql mysql/*.sql
@@ -177,14 +177,14 @@ func (n Names) Expand(e Engine, text string) string {
 }
 
 // CreateSchema is the statement that creates the schema if it does not exist;
-// "" where none is named. It needs a right on the database that the other
+// "" where none is named, or the engine has it made with an account. It needs a right on the database that the other
 // statements do not need.
 func (n Names) CreateSchema(e Engine) string {
 	if n.Schema == "" {
 		return ""
 	}
 	t := engines[e]
-	return fmt.Sprintf(t.createStmt, t.open+n.Schema+t.close)
+	return strings.NewReplacer("{name}", n.Schema, "{quoted}", t.open+n.Schema+t.close).Replace(t.createStmt)
 }
 
 // Step is the way from one version to the next.

@@ -29,7 +29,7 @@ func (s *Store) ListDead(ctx context.Context, q outbox.DeadQuery, dst []outbox.D
 		text, limit := texts.at(len(dst) - n)
 		args := []any{after, s.d.id(id), bit(q.WithoutBody)}
 		if q.Route != "" {
-			args = append(args, q.Route)
+			args = append(args, s.name(q.Route))
 		}
 		start, startBad, rows := n, len(bad.IDs), 0
 		err := s.read(ctx, "list dead letters", func(qr Querier) error {
@@ -96,7 +96,7 @@ func (s *Store) CountDead(ctx context.Context, route string) (n int64, err error
 func (s *Store) countDead(ctx context.Context, q Querier, route string) (n int64, err error) {
 	text, args := s.q.CountDead, []any(nil)
 	if route != "" {
-		text, args = s.q.CountDeadOf, []any{route}
+		text, args = s.q.CountDeadOf, []any{s.name(route)}
 	}
 	err = queryRow(ctx, q, text, args, &n)
 	return n, err

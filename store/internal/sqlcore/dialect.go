@@ -1,6 +1,7 @@
 package sqlcore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -25,8 +26,13 @@ type Dialect struct {
 	// beginRead begins a read on a connection of the pool, whose settings are
 	// not the store's; "" where a read needs none.
 	beginRead string
+	// rollback ends a transaction that the engine may have ended; "" is ROLLBACK.
+	rollback string
 
 	scripts bool // the texts are scripts
+	// mark stands before an argument's number in what is made of a script, such as
+	// ":"; "" marks an argument with a ? alone.
+	mark    string
 	perLane bool // a read of many lanes takes them as its table parameter
 	// ddlCommits: a statement that changes the schema commits, so tables are made
 	// outside of transactions, on a connection that is readied like a relay's.
@@ -44,6 +50,17 @@ type Dialect struct {
 	// id is an id as an argument of its own, lanes those of a route.
 	id    func(outbox.ID) any
 	lanes func(first, n int64) any
+	// compared is compared text as an argument of its own: a route, a consumer, the id
+	// of a consumed message; nil leaves it a string. See RowWriter.Name.
+	compared func(string) any
+	// literal is the same in a script of DDL; nil is a string's literal.
+	literal func(string) string
+	// valueRows is how many rows an INSERT takes as VALUES; 0 is any number.
+	valueRows int
+
+	length string // the function that counts bytes; "" is octet_length
+	// here is an expression for the schema of tables without one; "" is DATABASE().
+	here string
 
 	missing func(error) bool // a table or schema does not exist
 	busy    func(error) bool // nothing happened; try again soon
@@ -60,6 +77,8 @@ type Dialect struct {
 	// least names the first versions that will do, by what their version texts
 	// contain; "" is any other.
 	least map[string][]int
+	// fits judges what else a version text says of the server; it may be nil.
+	fits func(version string) error
 	// beforeMigrate runs outside of a transaction; it may be nil.
 	beforeMigrate func(ctx context.Context, c Querier) error
 }
@@ -76,6 +95,7 @@ type RowWriter interface {
 	Grow(rows int)
 	Int(v int64)
 	Text(s string)
+	Name(s string)  // text that the database compares, byte by byte
 	Bytes(b []byte) // nil is NULL
 	ID(id outbox.ID)
 	Hint(h uint64) // of outbox.LaneRow
@@ -261,15 +281,15 @@ func (d *Dialect) expand(n schema.Names) *texts {
 		pairs = append(pairs, "{"+alias+"msg}", cols,
 			"{"+alias+"row}", alias+"pos, "+cols+", "+alias+"attempts, "+alias+"last_error, "+alias+"retry_at")
 	}
-	schemaName := "DATABASE()"
+	schemaName := cmp.Or(d.here, "DATABASE()")
 	if n.Schema != "" {
 		schemaName = "'" + n.Schema + "'"
 	}
 	pairs = append(pairs, "{schema}", schemaName)
-	large := strconv.Itoa(largeBody)
-	lean := strings.Replace("o."+strings.Join(messageColumns, ", o."), "o.body", "CASE WHEN octet_length(o.body) > "+large+" THEN NULL ELSE o.body END", 1)
+	large, length := strconv.Itoa(largeBody), cmp.Or(d.length, "octet_length")+"(o.body)"
+	lean := strings.Replace("o."+strings.Join(messageColumns, ", o."), "o.body", "CASE WHEN "+length+" > "+large+" THEN NULL ELSE o.body END", 1)
 	pairs = append(pairs, "{o.lean row}", "o.pos, "+lean+", o.attempts, o.last_error, o.retry_at",
-		"{withheld}", "CASE WHEN octet_length(o.body) > "+large+" THEN octet_length(o.body) END")
+		"{withheld}", "CASE WHEN "+length+" > "+large+" THEN "+length+" END")
 	// A macro may hold another one, and that one a third.
 	r := strings.NewReplacer(pairs...)
 	full := func(s string) string { return n.Expand(d.engine, r.Replace(r.Replace(r.Replace(s)))) }

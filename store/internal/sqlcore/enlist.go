@@ -326,7 +326,7 @@ func (s *Store) columns(e *entry) []any {
 		hash = outbox.KeyHash(m.Key)
 	}
 	args := make([]any, 0, len(messageColumns)+1)
-	return append(args, e.lane, s.d.id(rec.ID), hash, data(m.Key), rec.Transport, rec.Type, m.Destination, text(m.ContentType),
+	return append(args, e.lane, s.d.id(rec.ID), hash, data(m.Key), s.name(rec.Transport), rec.Type, m.Destination, text(m.ContentType),
 		data(outbox.EncodeHeaders(m.Headers)), data(m.Body), nullTime(m.DeliverAt), rec.CreatedAt.UnixMicro(), text(rec.TenantID), int64(m.Envelope),
 		text(m.Event.Source), text(m.Event.Subject), nullTime(m.Event.Time), text(m.Event.DataSchema), data(outbox.EncodeExtensions(m.Event.Extensions)),
 		text(m.Context.CorrelationID), text(m.Context.CausationID), text(m.Context.TraceParent), text(m.Context.TraceState))
@@ -343,7 +343,7 @@ func (e *entry) write(w RowWriter) {
 		w.Null()
 	}
 	w.Bytes(m.Key)
-	w.Text(rec.Transport)
+	w.Name(rec.Transport)
 	w.Text(rec.Type)
 	w.Text(m.Destination)
 	nullText(w, m.ContentType)

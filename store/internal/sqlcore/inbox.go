@@ -35,7 +35,7 @@ func (s *Store) inboxArgs(r inbox.Record) []any {
 	if !r.ExpiresAt.IsZero() {
 		expires = ceiling(r.ExpiresAt)
 	}
-	return []any{r.Consumer, r.MessageID, r.ProcessedAt.UnixMicro(), expires}
+	return []any{s.name(r.Consumer), s.name(r.MessageID), r.ProcessedAt.UnixMicro(), expires}
 }
 
 // Reserve implements inbox.Store. At READ COMMITTED a concurrent reservation is
@@ -64,7 +64,7 @@ func (s *Store) Reserve(ctx context.Context, tx Querier, r inbox.Record) (ok boo
 // that an older snapshot does not show is none.
 func (s *Store) inboxToken(ctx context.Context, q Querier, r inbox.Record) (token []byte, err error) {
 	var t bytesColumn
-	err = queryRow(ctx, q, s.q.InboxToken, []any{r.Consumer, r.MessageID}, &t)
+	err = queryRow(ctx, q, s.q.InboxToken, []any{s.name(r.Consumer), s.name(r.MessageID)}, &t)
 	if err == errNoRow {
 		return nil, nil
 	}
@@ -75,7 +75,7 @@ func (s *Store) inboxToken(ctx context.Context, q Querier, r inbox.Record) (toke
 func (s *Store) Processed(ctx context.Context, tx Querier, consumer, messageID string, now time.Time) (ok bool, err error) {
 	err = s.inTx(consumer, messageID, func() error {
 		n := 0
-		err := queryRow(ctx, s.dress(tx), s.q.Processed, []any{now.UnixMicro(), consumer, messageID}, &n)
+		err := queryRow(ctx, s.dress(tx), s.q.Processed, []any{now.UnixMicro(), s.name(consumer), s.name(messageID)}, &n)
 		ok = n > 0
 		return err
 	})
@@ -159,7 +159,7 @@ func (s *Store) ReleaseMessage(ctx context.Context, consumer, messageID string, 
 		return false, err
 	}
 	err = s.write(ctx, "release message", func(q Querier) error {
-		n, err := q.Exec(ctx, s.q.ReleaseInbox, consumer, messageID, t[:])
+		n, err := q.Exec(ctx, s.q.ReleaseInbox, s.name(consumer), s.name(messageID), t[:])
 		ok = n > 0
 		return err
 	})

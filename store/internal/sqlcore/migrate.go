@@ -277,7 +277,10 @@ func (s *Store) checkServer(ctx context.Context, q Querier) error {
 		}
 		return fmt.Errorf("ask for the server's version with %q, as %s has it: %w", s.q.Version, s.d, err)
 	}
-	return s.d.checkVersion(version)
+	if err := s.d.checkVersion(version); err != nil || s.d.fits == nil {
+		return err
+	}
+	return s.d.fits(version)
 }
 
 func (d *Dialect) checkVersion(version string) error {
@@ -401,7 +404,7 @@ func (s *Store) addRoutes(ctx context.Context, q Querier) error {
 		return err
 	}
 	for _, r := range missingRoutes(s.Options.Routes, stored) {
-		if _, err := q.Exec(ctx, s.q.AddRoute, r.Name, int64(r.First), int64(r.Ordered), int64(r.Unordered)); err != nil {
+		if _, err := q.Exec(ctx, s.q.AddRoute, s.name(r.Name), int64(r.First), int64(r.Ordered), int64(r.Unordered)); err != nil {
 			return err
 		}
 		lanes, marks := s.Rows(2), s.Rows(1)
@@ -410,7 +413,7 @@ func (s *Store) addRoutes(ctx context.Context, q Querier) error {
 			lanes.Int(bit(i < r.Ordered))
 			marks.Int(int64(r.First) + int64(i))
 		}
-		if _, err := q.Exec(ctx, s.q.AddLanes, append(lanes.Args(), r.Name)...); err != nil {
+		if _, err := q.Exec(ctx, s.q.AddLanes, append(lanes.Args(), s.name(r.Name))...); err != nil {
 			return err
 		}
 		if _, err := q.Exec(ctx, s.q.AddMarks, marks.Args()...); err != nil {
@@ -467,25 +470,30 @@ func Script(d *Dialect, o Options) (string, error) {
 	b.WriteString(text)
 	for _, r := range missingRoutes(o.Routes, nil) {
 		name := "'" + strings.ReplaceAll(r.Name, "'", "''") + "'"
+		if d.literal != nil {
+			name = d.literal(r.Name)
+		}
 		table := func(t string) string { return o.names().Qualified(d.engine, t) }
 		fmt.Fprintf(&b, "\nINSERT INTO %s (name, first_lane, ordered_lanes, unordered_lanes) VALUES (%s, %d, %d, %d);\n",
 			table("routes"), name, r.First, r.Ordered, r.Unordered)
-		fmt.Fprintf(&b, "\nINSERT INTO %s (lane, is_ordered, route) VALUES", table("lanes"))
-		for i := range r.Lanes() {
-			fmt.Fprintf(&b, "%s\n    (%d, %d, %s)", comma(i), int(r.First)+i, bit(i < r.Ordered), name)
+		values := func(into, between string, row func(i int) string) {
+			for i := range r.Lanes() {
+				switch {
+				case i == 0:
+					b.WriteString("\n" + into)
+				case d.valueRows > 0 && i%d.valueRows == 0:
+					b.WriteString(";\n" + into)
+				default:
+					b.WriteByte(',')
+				}
+				b.WriteString(between + row(i))
+			}
+			b.WriteString(";\n")
 		}
-		fmt.Fprintf(&b, ";\n\nINSERT INTO %s (lane) VALUES", table("lane_marks"))
-		for i := range r.Lanes() {
-			fmt.Fprintf(&b, "%s (%d)", comma(i), int(r.First)+i)
-		}
-		b.WriteString(";\n")
+		values("INSERT INTO "+table("lanes")+" (lane, is_ordered, route) VALUES", "\n    ", func(i int) string {
+			return fmt.Sprintf("(%d, %d, %s)", int(r.First)+i, bit(i < r.Ordered), name)
+		})
+		values("INSERT INTO "+table("lane_marks")+" (lane) VALUES", " ", func(i int) string { return fmt.Sprintf("(%d)", int(r.First)+i) })
 	}
 	return b.String(), nil
-}
-
-func comma(i int) string {
-	if i == 0 {
-		return ""
-	}
-	return ","
 }

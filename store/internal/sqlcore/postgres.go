@@ -452,6 +452,8 @@ func (a *arrays) Text(s string) {
 	*b = append(out, '"')
 }
 
+func (a *arrays) Name(s string) { a.Text(s) }
+
 func (a *arrays) Bytes(v []byte) {
 	if v == nil {
 		a.Null()

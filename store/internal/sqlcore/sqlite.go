@@ -484,6 +484,8 @@ func (j *jsonRows) Text(s string) {
 	j.buf = append(b, '"')
 }
 
+func (j *jsonRows) Name(s string) { j.Text(s) }
+
 func (j *jsonRows) Bytes(v []byte) {
 	if v == nil {
 		j.Null()

@@ -3,6 +3,7 @@ package sqlcore
 import (
 	"context"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/postrider/postrider/outbox"
@@ -123,9 +124,9 @@ func parsePiece(text string) (p piece) {
 }
 
 // build is the statement as drivers take it: with a question mark for each of its
-// arguments.
-func (st *step) build(args []any) (text string, list []any) {
-	b := builder{args: args}
+// arguments, or a mark and the argument's number, from 1.
+func (st *step) build(mark string, args []any) (text string, list []any) {
+	b := builder{args: args, mark: mark}
 	if len(args) > 0 {
 		b.rows, _ = args[0].(*tableRows)
 	}
@@ -152,6 +153,7 @@ func (st *step) build(args []any) (text string, list []any) {
 type builder struct {
 	strings.Builder
 	args []any
+	mark string
 	rows *tableRows // the first of args, if it is one
 	list []any
 }
@@ -170,7 +172,13 @@ func (b *builder) add(p *piece, from, upto int) {
 }
 
 func (b *builder) arg(r ref, row int) {
-	b.WriteByte('?')
+	if b.mark == "" {
+		b.WriteByte('?')
+	} else {
+		var digits [8]byte
+		b.WriteString(b.mark)
+		b.Write(strconv.AppendInt(digits[:0], int64(len(b.list)+1), 10))
+	}
 	var v any
 	switch {
 	case r.column && r.n == 0:
@@ -189,6 +197,7 @@ func (b *builder) arg(r ref, row int) {
 type stepper struct {
 	Querier
 	scripts map[string]script
+	mark    string
 }
 
 // Exec tells how many rows the script has changed, or its answer has.
@@ -198,7 +207,7 @@ func (s stepper) Exec(ctx context.Context, text string, args ...any) (changed in
 		return s.Querier.Exec(ctx, text, args...)
 	}
 	if len(sc) == 1 {
-		text, list := sc[0].build(args)
+		text, list := sc[0].build(s.mark, args)
 		return s.Querier.Exec(ctx, text, list...)
 	}
 	answer, answered := int64(0), false
@@ -226,7 +235,7 @@ func (s stepper) Query(ctx context.Context, text string, args []any, scan func(R
 // have changed.
 func (s stepper) run(ctx context.Context, sc script, args []any, scan func(Row) error) (changed int64, err error) {
 	for i := range sc {
-		text, list := sc[i].build(args)
+		text, list := sc[i].build(s.mark, args)
 		n := int64(0)
 		switch {
 		case sc[i].answers:
@@ -281,6 +290,7 @@ func (t *tableRows) Grow(rows int) {
 
 func (t *tableRows) Int(v int64)     { t.list = append(t.list, cell{kind: cellInt, n: v}) }
 func (t *tableRows) Text(s string)   { t.list = append(t.list, cell{kind: cellText, s: s}) }
+func (t *tableRows) Name(s string)   { t.Text(s) }
 func (t *tableRows) ID(id outbox.ID) { t.list = append(t.list, cell{kind: cellID, id: id}) }
 func (t *tableRows) Null()           { t.list = append(t.list, cell{}) }
 

@@ -83,10 +83,24 @@ func TestScripts(t *testing.T) {
 	} {
 		sc := parseScript(tc.text)
 		q := &scripted{rows: tc.rows}
-		n, err := stepper{q, map[string]script{tc.text: sc}}.Exec(t.Context(), tc.text, tc.args...)
+		n, err := stepper{q, map[string]script{tc.text: sc}, ""}.Exec(t.Context(), tc.text, tc.args...)
 		if err != nil || n != tc.exec || !reflect.DeepEqual(q.ran, tc.ran) {
 			t.Errorf("%s: got %d, %v, ran %q, want %d, %q", name, n, err, q.ran, tc.exec, tc.ran)
 		}
+	}
+}
+
+// Where arguments have numbers they count on through a statement, whatever stands
+// for what.
+func TestNumberedMarks(t *testing.T) {
+	t.Parallel()
+	const text = "A ?2 ?1 [[, |(#1, ?2)]];; B ?2"
+	q := &scripted{}
+	if _, err := (stepper{q, map[string]script{text: parseScript(text)}, "@p"}).Exec(t.Context(), text, append(table(1, 7, 8), "z")...); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"A @p1 @p2 (@p3, @p4), (@p5, @p6)[z [[7],[8]] 7 z 8 z]", "B @p1[z]"}; !reflect.DeepEqual(q.ran, want) {
+		t.Errorf("ran %q, want %q", q.ran, want)
 	}
 }
 
@@ -95,7 +109,7 @@ func TestScriptsThatFail(t *testing.T) {
 	t.Parallel()
 	const text = "A;; B;; C"
 	q := &scripted{fail: "B"}
-	s := stepper{q, map[string]script{text: parseScript(text)}}
+	s := stepper{q, map[string]script{text: parseScript(text)}, ""}
 	if n, err := s.Exec(t.Context(), text); err == nil || n != 0 || strings.Join(q.ran, "") != "A[]B[]" {
 		t.Errorf("got %d, %v, ran %q", n, err, q.ran)
 	}

@@ -260,6 +260,14 @@ func (s *Store) route(ctx context.Context, name string) (route, error) {
 	return route{}, fmt.Errorf("%w %.80q: the store has %s: create it with Options.Routes and Migrate", outbox.ErrUnknownRoute, name, t.names())
 }
 
+// name is compared text as an argument of its own.
+func (s *Store) name(text string) any {
+	if s.d.compared == nil {
+		return text
+	}
+	return s.d.compared(text)
+}
+
 // queryRow scans the one row of a query; none is errNoRow.
 func queryRow(ctx context.Context, q Querier, text string, args []any, dst ...any) error {
 	found := false
@@ -317,7 +325,7 @@ func (s *Store) dress(q Querier) Querier {
 	if s.script == nil {
 		return q
 	}
-	return stepper{q, s.script}
+	return stepper{q, s.script, s.d.mark}
 }
 
 // write runs fn in a transaction that may write.
@@ -369,7 +377,7 @@ func (s *Store) transaction(ctx context.Context, c Conn, begin string, fn func(Q
 	rollback := func() error {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		_, err := c.Exec(clean, "ROLLBACK")
+		_, err := c.Exec(clean, cmp.Or(s.d.rollback, "ROLLBACK"))
 		return err
 	}
 	if _, err := q.Exec(ctx, begin); err != nil {
