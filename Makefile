@@ -69,7 +69,8 @@ golden-update:
 clean:
 	rm -rf $(BIN)
 
-# The statements for MySQL against its grammar; where npm does not answer it says so.
+# The statements for engines that do not run here against their grammars; where npm does
+# not answer it says so.
 .PHONY: grammar
 grammar:
 	@go build -o $(BIN)/grammar ./integration/cmd/grammar

@@ -1,7 +1,10 @@
-// Command grammar is `make grammar`: it holds every statement and the schema of
-// the MySQL dialect against MySQL's own grammar, for no MySQL server runs where
-// the tests do: MariaDB does. The parser comes from npm, into a directory that
-// goes at the end; no script of a package is run.
+// Command grammar is `make grammar`: it holds every statement and the schema of some
+// engines against the grammar of each, for these run where the tests do not. The
+// parsers come from npm, into a directory that goes at the end; no script of a
+// package is run.
+//
+// A grammar knows no table and no lock: what it takes can still be wrong. What it
+// refuses is.
 //
 // Where npm or node is missing or does not answer in time it says so and exits
 // with 0. It exits with 1 when a statement is refused, and when a statement that
@@ -20,6 +23,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -50,6 +55,34 @@ func main() {
 	}
 }
 
+// engine is what is held against one grammar.
+type engine struct {
+	name    string
+	schema  schema.Engine // the name of its folder of golden statements, too
+	grammar string        // as check.js names it
+	// mark stands before an argument's number in statements that are made of
+	// scripts; "" is a ? alone.
+	mark string
+	// rewrite are pairs of what the grammar does not know, though the engine does, and
+	// of something alike that it knows.
+	rewrite []rewrite
+	// good and broken show that the gate lets through what it must, and nothing else.
+	good, broken []statement
+}
+
+type rewrite struct {
+	is *regexp.Regexp
+	as string
+}
+
+var engines = []engine{
+	{
+		name: "MySQL", schema: schema.MySQL, grammar: "mysql",
+		good:   []statement{{"an upsert", "INSERT INTO t (a) VALUES (?) ON DUPLICATE KEY UPDATE a = 1"}},
+		broken: []statement{{"broken", "SELECT FROM WHERE"}, {"another engine's", "DELETE FROM t WHERE id = 1 RETURNING id"}},
+	},
+}
+
 type statement struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
@@ -62,10 +95,6 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := statements(filepath.Join(root, "store", "internal", "sqlcore", "testdata", "mysql"))
-	if err != nil {
-		return err
-	}
 	dir, err := os.MkdirTemp("", "postrider-grammar-")
 	if err != nil {
 		return err
@@ -75,26 +104,42 @@ func run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		fmt.Printf("# %v: the statements were not held against MySQL's grammar\n", err)
+		fmt.Printf("# %v: no statement was held against a grammar\n", err)
 		return nil
 	}
-	// What must be refused shows that the gate is shut.
-	broken := []statement{{"broken", "SELECT FROM WHERE"}, {"another engine's", "DELETE FROM t WHERE id = 1 RETURNING id"}}
-	wrong, err := check(ctx, dir, append(broken, list...))
+	var bad []error
+	for _, e := range engines {
+		list, err := e.statements(filepath.Join(root, "store", "internal", "sqlcore", "testdata", string(e.schema)))
+		if err == nil {
+			err = e.hold(ctx, dir, list)
+		}
+		if err != nil {
+			bad = append(bad, fmt.Errorf("%s: %w", e.name, err))
+		}
+	}
+	return errors.Join(bad...)
+}
+
+// hold holds the statements against the engine's grammar.
+func (e *engine) hold(ctx context.Context, dir string, list []statement) error {
+	probes := append(slices.Clone(e.broken), e.good...)
+	wrong, err := check(ctx, dir, e.grammar, append(probes, list...))
 	if err != nil {
 		return err
 	}
-	if len(wrong) < len(broken) || wrong[0].Name != broken[0].Name || wrong[1].Name != broken[1].Name {
-		return fmt.Errorf("the grammar takes what it must refuse: %v", wrong)
+	for i, p := range e.broken {
+		if len(wrong) <= i || wrong[i].Name != p.Name {
+			return fmt.Errorf("the grammar takes what it must refuse: %s", p.Text)
+		}
 	}
 	var bad []error
-	for _, w := range wrong[len(broken):] {
+	for _, w := range wrong[len(e.broken):] {
 		bad = append(bad, fmt.Errorf("%s: %s", w.Name, w.Error))
 	}
 	if err := errors.Join(bad...); err != nil {
 		return err
 	}
-	fmt.Printf("# %d statements are in MySQL's grammar\n", len(list))
+	fmt.Printf("# %s: %d statements are in its grammar\n", e.name, len(list))
 	return nil
 }
 
@@ -104,16 +149,22 @@ var (
 	listed   = regexp.MustCompile(`#\d+\.\.`)
 )
 
-// statements are the schema's, and those of the scripts in dir as a driver sends
+// statements are the schema's, and those of the texts in dir as a driver sends
 // them, what stands for each row twice.
-func statements(dir string) (list []statement, err error) {
-	steps, err := schema.Steps(schema.MySQL, schema.Names{})
+func (e *engine) statements(dir string) (list []statement, err error) {
+	steps, err := schema.Steps(e.schema, schema.Names{})
 	if err != nil {
 		return nil, err
 	}
+	add := func(name, text string) {
+		for _, r := range e.rewrite {
+			text = r.is.ReplaceAllString(text, r.as)
+		}
+		list = append(list, statement{name, text})
+	}
 	for _, step := range steps {
 		for _, text := range step.Statements {
-			list = append(list, statement{step.Name, text})
+			add(step.Name, text)
 		}
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.sql"))
@@ -129,8 +180,15 @@ func statements(dir string) (list []statement, err error) {
 			part = strings.TrimSpace(part)
 			part = strings.TrimPrefix(strings.TrimPrefix(part, "> "), "if ")
 			part = repeated.ReplaceAllString(part, "$2$1$2")
-			part = listed.ReplaceAllString(part, "?, ?")
-			list = append(list, statement{strings.TrimSuffix(filepath.Base(f), ".sql"), argument.ReplaceAllString(part, "?")})
+			part = listed.ReplaceAllString(part, "#1, #1")
+			n := 0
+			part = argument.ReplaceAllStringFunc(part, func(string) string {
+				if n++; e.mark == "" {
+					return "?"
+				}
+				return e.mark + strconv.Itoa(n)
+			})
+			add(strings.TrimSuffix(filepath.Base(f), ".sql"), part)
 		}
 	}
 	return list, nil
@@ -154,15 +212,19 @@ func install(ctx context.Context, dir string) error {
 }
 
 // check returns the statements that are refused, in their order.
-func check(ctx context.Context, dir string, list []statement) (wrong []refusal, err error) {
+func check(ctx context.Context, dir, grammar string, list []statement) (wrong []refusal, err error) {
 	file := filepath.Join(dir, "check.js")
 	if err := os.WriteFile(file, script, 0o600); err != nil {
 		return nil, err
 	}
-	for i := range list {
-		list[i].Text += ";"
+	request := struct {
+		Grammar    string      `json:"grammar"`
+		Statements []statement `json:"statements"`
+	}{Grammar: grammar}
+	for _, s := range list {
+		request.Statements = append(request.Statements, statement{s.Name, s.Text + ";"})
 	}
-	in, err := json.Marshal(list)
+	in, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
 	}

@@ -3,8 +3,11 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/postrider/postrider/store/schema"
 )
 
 // A script is taken apart into statements as a driver sends them.
@@ -15,7 +18,8 @@ func TestStatements(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "Both.sql"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	list, err := statements(dir)
+	e := engine{schema: schema.MySQL, mark: ":", rewrite: []rewrite{{regexp.MustCompile(`DELETE (FROM)`), "$1"}}}
+	list, err := e.statements(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,13 +29,13 @@ func TestStatements(t *testing.T) {
 			got = append(got, s.Text)
 		}
 	}
-	if want := []string{"SELECT ?", "SELECT (?, ?), (?, ?)", "DELETE FROM t WHERE a = ?"}; !slices.Equal(got, want) {
+	if want := []string{"SELECT :1", "SELECT (:1, :2), (:3, :4)", "FROM t WHERE a = :1"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if len(list) < 10 {
 		t.Error("the schema is missing")
 	}
-	if _, err := statements(t.TempDir()); err == nil {
+	if _, err := e.statements(t.TempDir()); err == nil {
 		t.Error("a directory without statements passed")
 	}
 }
