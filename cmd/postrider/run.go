@@ -86,6 +86,10 @@ func (p *program) deliver(s *settings, log *slog.Logger) (err error) {
 	if err := st.Check(check); err != nil {
 		return err
 	}
+	// What a relay lacks it would lack at every try.
+	if err := st.CheckRelay(check); err != nil {
+		return err
+	}
 	if len(s.routes) == 0 {
 		routes, err := st.Routes(check)
 		if err != nil {

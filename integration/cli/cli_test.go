@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -423,6 +424,46 @@ func TestBadServers(t *testing.T) {
 		{"no such database on MySQL", func(t *testing.T) []string {
 			return []string{"status", "--db", strings.Replace(mysql(t).url, "/postrider_test_", "/missing_", 1)}
 		}, 1, []string{"missing_", "Unknown database"}},
+		{"a role that may not write", func(t *testing.T) []string {
+			db := migrated(t)
+			role := testenv.Name("reader_")
+			admin := db.open(t)
+			for _, text := range []string{`CREATE ROLE ` + role + ` LOGIN`, `GRANT SELECT ON ALL TABLES IN SCHEMA public TO ` + role} {
+				if _, err := admin.Exec(text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Cleanup(func() {
+				if _, err := admin.Exec(`DROP OWNED BY ` + role + `; DROP ROLE ` + role); err != nil {
+					t.Error(err)
+				}
+			})
+			return []string{"run", "--db", strings.Replace(db.url, "postgres:hunter2@", role+":hunter2@", 1), "--nats", nats}
+		}, 1, []string{"INSERT, UPDATE, DELETE on postrider_outbox", "USAGE on SEQUENCE postrider_outbox_pos", "GRANT UPDATE ON postrider_lanes TO reader_"}},
+		{"a user that may not write on MySQL", func(t *testing.T) []string {
+			db := mysql(t)
+			if code, p := run(t, nil, "migrate", "--db", db.url); code != 0 {
+				t.Fatalf("migrate ends with %d: %s", code, &p.stderr)
+			}
+			user := testenv.Name("reader_")
+			u, err := url.Parse(db.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			admin := db.open(t)
+			for _, text := range []string{`CREATE USER ` + user + ` IDENTIFIED BY 'hunter2'`, `GRANT SELECT ON ` + strings.Trim(u.Path, "/") + `.* TO ` + user} {
+				if _, err := admin.Exec(text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Cleanup(func() {
+				if _, err := admin.Exec(`DROP USER ` + user); err != nil {
+					t.Error(err)
+				}
+			})
+			u.User = url.UserPassword(user, "hunter2")
+			return []string{"run", "--db", u.String(), "--nats", nats}
+		}, 1, []string{"INSERT command denied", "postrider_outbox"}},
 		{"no such route", func(t *testing.T) []string {
 			return []string{"run", "--db", migrated(t).url, "--nats", nats, "--routes", "mail"}
 		}, 3, []string{"mail", "migrate"}},

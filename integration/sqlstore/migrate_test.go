@@ -4,11 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/postrider/postrider/integration/stores"
 	"github.com/postrider/postrider/integration/testenv"
@@ -263,124 +261,6 @@ func TestLongestNames(t *testing.T) {
 			enlist(t, s, db, record("k"), record(""))
 		}
 	})
-}
-
-// TestRightsThatAreMissing: without DDL rights a current schema is all right and
-// a missing one is an error that says what to do; without rights on the tables
-// the driver's error comes through.
-func TestRightsThatAreMissing(t *testing.T) { onPostgres(t, rightsThatAreMissing) }
-
-func rightsThatAreMissing(t *testing.T, e engine) {
-	owner, ownerDB, dsn := e.migrated(t, &sqlstore.Options{Schema: "ours"})
-	role := testenv.Name("limited_")
-	exec(t, ownerDB, `CREATE ROLE `+role+` LOGIN PASSWORD 'x'`)
-	t.Cleanup(func() {
-		ctx := context.Background()
-		ownerDB.ExecContext(ctx, `DROP OWNED BY `+role)
-		if _, err := ownerDB.ExecContext(ctx, `DROP ROLE `+role); err != nil {
-			t.Error(err)
-		}
-	})
-	u := must(url.Parse(dsn))
-	u.User = url.UserPassword(role, "x")
-	db := e.open(t, u.String())
-
-	s := e.store(t, db, &sqlstore.Options{Schema: "ours"})
-	if err := s.Check(t.Context()); err == nil || errors.Is(err, outbox.ErrInvalidArgument) {
-		t.Errorf("Check without any right: got %v", err)
-	}
-	exec(t, ownerDB, `GRANT USAGE ON SCHEMA ours TO `+role)
-	exec(t, ownerDB, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA ours TO `+role)
-	exec(t, ownerDB, `GRANT USAGE ON ALL SEQUENCES IN SCHEMA ours TO `+role)
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Errorf("Migrate with nothing to do: %v", err)
-	}
-	enlist(t, s, db, record("k"), record(""))
-	if n, err := owner.PendingCount(t.Context(), record("").CreatedAt); err != nil || n != 2 {
-		t.Errorf("pending: got %d, %v", n, err)
-	}
-	relays(t, s, db)
-	exec(t, ownerDB, `REVOKE DELETE ON ours.postrider_relays FROM `+role)
-	_, err := s.AcquireLanes(t.Context(), outbox.LaneRequest{Owner: outbox.NewID(), Routes: []string{"default"}, Want: 1, TTL: time.Second})
-	if !errors.Is(err, outbox.ErrRefused) || !strings.Contains(err.Error(), "permission denied for table postrider_relays") {
-		t.Errorf("without a right on a table: got %v, want outbox.ErrRefused and the table's name", err)
-	}
-	err = e.store(t, db, &sqlstore.Options{Schema: "theirs"}).Migrate(t.Context())
-	if err == nil || !strings.Contains(err.Error(), `create schema "theirs"`) || !strings.Contains(err.Error(), "grant") {
-		t.Errorf("Migrate into a new schema: got %v", err)
-	}
-	var state interface{ SQLState() string }
-	if !errors.As(err, &state) || state.SQLState() != "42501" {
-		t.Errorf("Migrate into a new schema: the driver's error is gone from %v", err)
-	}
-	err = e.store(t, db, &sqlstore.Options{Schema: "ours", Prefix: "second_"}).Migrate(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "postrider schema") {
-		t.Errorf("Migrate without DDL rights: got %v", err)
-	}
-}
-
-// relays does what a relay and its operators do, with the rights that db has.
-func relays(tb testing.TB, s stores.Store, db *sql.DB) {
-	tb.Helper()
-	ctx := tb.Context()
-	owner := outbox.NewID()
-	var g outbox.LaneGrant
-	renew := func() { // leases know of an operator's command after that
-		tb.Helper()
-		var err error
-		if g, err = s.AcquireLanes(ctx, outbox.LaneRequest{Owner: owner, Routes: []string{"default"}, Want: 100, TTL: time.Minute}); err != nil || len(g.Leases) != 24 {
-			tb.Fatalf("acquire: got %d lanes, %v, want 24", len(g.Leases), err)
-		}
-	}
-	do := func(what string, want int, n int, err error) {
-		tb.Helper()
-		if err != nil || n != want {
-			tb.Errorf("%s: got %d, %v, want %d", what, n, err, want)
-		}
-	}
-	due, key := record(""), []byte("relayed")
-	due.Message.DeliverAt = time.Now().Add(-time.Hour)
-	enlist(tb, s, db, record(string(key)), record(string(key)), record(string(key)), due)
-	ses, err := s.LaneSession(ctx, "settle")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer ses.Close()
-	renew()
-	lane := outbox.LaneOf(outbox.Route{First: 1, Ordered: 16, Unordered: 8}, outbox.ID{}, key)
-	rows := make([]outbox.LaneRow, 8)
-	n, err := ses.ReadLanes(ctx, []outbox.LaneRead{{Lane: lane, Keys: [][]byte{key}}}, rows)
-	do("read", 3, n, err)
-	if tb.Failed() {
-		return
-	}
-	lease := g.Leases[lane-1]
-	later(tb, ses, lease, outbox.SettleDead, rows[:1])
-	later(tb, ses, lease, outbox.SettleFailed, rows[1:2])
-	later(tb, ses, lease, outbox.SettleAccepted, rows[2:3])
-	dead := rows[0].Record.ID
-	n, _, err = ses.PromoteLanes(ctx, g.Leases, rows)
-	do("promote", 1, n, err)
-	res, err := s.ReplayDead(ctx, "test", dead)
-	do("replay", 1, res.Replayed, err)
-	ok, err := s.ParkKey(ctx, outbox.ParkedKey{Route: "default", Key: key, By: "test", Why: "test"})
-	do("park", 1, map[bool]int{true: 1}[ok], err)
-	renew()
-	n, _, err = s.MoveParked(ctx, g.Leases, 8)
-	do("move aside", 2, n, err)
-	ok, err = s.UnparkKey(ctx, "default", key, "test")
-	do("unpark", 1, map[bool]int{true: 1}[ok], err)
-	renew()
-	n, _, err = s.MoveParked(ctx, g.Leases, 8)
-	do("move back", 2, n, err)
-	n, err = s.DiscardDead(ctx, "test", outbox.NewID())
-	do("discard", 0, n, err)
-	_, err = s.Inspect(ctx, time.Now())
-	do("inspect", 0, 0, err)
-	n, err = s.(interface {
-		Purge(ctx context.Context, now time.Time, limit int) (int, error)
-	}).Purge(ctx, time.Now(), 8)
-	do("purge", 0, n, err)
 }
 
 // TestDialectOfAnotherEngine is found without a connection.

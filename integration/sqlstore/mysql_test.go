@@ -387,7 +387,8 @@ func TestMySQLRights(t *testing.T) {
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Errorf("Migrate with nothing to do: %v", err)
 	}
-	relays(t, s, limited)
+	relays(t, s, s, limited)
+	consumes(t, s, limited)
 	err := mysql.store(t, limited, &sqlstore.Options{Schema: theirs}).Migrate(t.Context())
 	wantRefused(t, "Migrate into a new schema", err, `create schema "`+theirs+`"`, "grant")
 	err = mysql.store(t, limited, &sqlstore.Options{Schema: ours, Prefix: "second_"}).Migrate(t.Context())

@@ -83,6 +83,7 @@ type Store interface {
 	outbox.Inspector
 	Migrate(ctx context.Context) error
 	Check(ctx context.Context) error
+	CheckRelay(ctx context.Context) error
 }
 
 // New returns a store on db: a pgxstore where db is native.

@@ -62,6 +62,12 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return c.control(ctx, "-w", "-t", "60", "-l", "log", "-o", "-c "+c.settings, "start")
 }
 
+// Standby makes a stopped server one that recovers for ever, and so only reads, at the
+// next start.
+func (c *Cluster) Standby() error {
+	return os.WriteFile(filepath.Join(c.dir, "data", "standby.signal"), nil, 0o644)
+}
+
 func (c *Cluster) control(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "pg_ctl"), append([]string{"-D", "data"}, args...)...)
 	cmd.Dir = c.dir

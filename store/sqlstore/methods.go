@@ -26,6 +26,11 @@ func (s *Store) Migrate(ctx context.Context) error { return s.core.Migrate(ctx) 
 // the remedy in the text.
 func (s *Store) Check(ctx context.Context) error { return s.core.Check(ctx) }
 
+// CheckRelay reports whether a relay can work on tables that are there: whether the
+// server takes writes, and the role has the rights of a relay. It changes nothing.
+// What is missing is outbox.ErrRefused, with the remedy in the text.
+func (s *Store) CheckRelay(ctx context.Context) error { return s.core.CheckRelay(ctx) }
+
 // CommitsInOrder implements outbox.CommitOrder: true on SQLite.
 func (s *Store) CommitsInOrder() bool { return s.core.CommitsInOrder() }
 

@@ -19,7 +19,7 @@ func (s *Store) ReadPending(ctx context.Context, req outbox.ReadRequest, dst []o
 	var lanes []any
 	if req.Lane == outbox.Unordered {
 		if lanes, err = s.laneRows(ctx, true); err != nil {
-			return 0, s.wrap("read pending", err)
+			return 0, s.wrap(ctx, "read pending", err)
 		}
 	}
 	var bad outbox.RowError
@@ -288,7 +288,7 @@ func (s *Store) count(ctx context.Context, q Querier, now time.Time, first, last
 func (s *Store) OldestPending(ctx context.Context, now time.Time) (created time.Time, ok bool, err error) {
 	args, err := s.laneRows(ctx, false)
 	if err != nil {
-		return created, false, s.wrap("find the oldest pending row", err)
+		return created, false, s.wrap(ctx, "find the oldest pending row", err)
 	}
 	args = append(args, now.UnixMicro())
 	err = s.read(ctx, "find the oldest pending row", func(q Querier) error {

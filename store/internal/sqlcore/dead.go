@@ -78,7 +78,7 @@ func (s *Store) checkRoute(ctx context.Context, what, name string) error {
 		return nil
 	}
 	_, err := s.route(ctx, name)
-	return s.wrap(what, err)
+	return s.wrap(ctx, what, err)
 }
 
 // CountDead implements outbox.DeadLetters. It is exact.

@@ -38,6 +38,9 @@ type Dialect struct {
 	// outside of transactions, on a connection that is readied like a relay's.
 	ddlCommits bool
 
+	// hides: the catalogue shows a role only the tables that it has a right on.
+	hides bool
+
 	// rows makes a table parameter of so many columns: the first arguments of a
 	// statement.
 	rows func(columns int) RowWriter
@@ -66,6 +69,7 @@ type Dialect struct {
 	busy    func(error) bool // nothing happened; try again soon
 	taken   func(error) bool // a key of the row is there already; needed where QueueOne is
 	refused func(error) bool // the statement, by a constraint, a trigger or a missing right
+	denied  func(error) bool // for the lack of a right; needed where rights can be asked
 	// tooLarge: its arguments are more than the server takes; nil where nothing is.
 	tooLarge func(error) bool
 
@@ -134,6 +138,9 @@ type texts struct {
 	Version   string
 	HasMeta   string
 	Absent    string // the tables that are not there
+	ReadOnly  string // 1 where the server only reads; "" where there are no replicas
+	Rights    string // u(place, right): those that are missing, as place, object, right, role; "" where errors name them
+	TryRights string // fails where a relay lacks a right, and does nothing; "" where Rights tells
 	Unfit     string // tables of a kind that will not do, and their kind; "" where there is one kind
 	Foreign   string // tables that have our names and not our columns; "" where creating one fails then
 	HasSchema string // name; "" where there are no schemas
@@ -285,7 +292,11 @@ func (d *Dialect) expand(n schema.Names) *texts {
 	if n.Schema != "" {
 		schemaName = "'" + n.Schema + "'"
 	}
-	pairs = append(pairs, "{schema}", schemaName)
+	visible := "pg_catalog.pg_table_is_visible(c.oid)"
+	if n.Schema != "" {
+		visible = "n.nspname = '" + n.Schema + "'"
+	}
+	pairs = append(pairs, "{schema}", schemaName, "{named schema}", "'"+n.Schema+"'", "{visible}", visible)
 	large, length := strconv.Itoa(largeBody), cmp.Or(d.length, "octet_length")+"(o.body)"
 	lean := strings.Replace("o."+strings.Join(messageColumns, ", o."), "o.body", "CASE WHEN "+length+" > "+large+" THEN NULL ELSE o.body END", 1)
 	pairs = append(pairs, "{o.lean row}", "o.pos, "+lean+", o.attempts, o.last_error, o.retry_at",

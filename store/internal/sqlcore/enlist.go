@@ -33,7 +33,7 @@ func (s *Store) Enlist(ctx context.Context, tx Querier, recs []outbox.Record) er
 		todo = todo[len(now):]
 		res, err := s.insert(ctx, tx, now)
 		if err != nil {
-			return s.suspectSize(ctx, s.explain(err), now)
+			return s.suspectSize(ctx, s.explain(ctx, publishes, err), now)
 		}
 		var short *insertion
 		for i, r := range res {
@@ -44,7 +44,7 @@ func (s *Store) Enlist(ctx context.Context, tx Querier, recs []outbox.Record) er
 			}
 		}
 		if short != nil {
-			return s.explain(s.duplicate(ctx, tx, short, written))
+			return s.explain(ctx, publishes, s.duplicate(ctx, tx, short, written))
 		}
 	}
 	return nil

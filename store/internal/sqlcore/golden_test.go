@@ -79,9 +79,9 @@ func TestStatementsAreGolden(t *testing.T) {
 
 // optional are statements that an engine may do without.
 var optional = map[string][]string{
-	"PostgreSQL": {"KeyPrevs", "Unfit", "Foreign", "DropInbox", "SettleSpan", "SettleAll", "Unlock"},
-	"SQLite":     {"KeyPrevs", "Unfit", "Foreign", "DropInbox", "BodyPart", "HasSchema", "QueueOne", "QueueMany", "Where", "Lock", "Unlock", "SettleAll", "SettleMarked", "SettleAt", "SettleMarkedAt"},
-	"MySQL":      {"EnlistOne", "EnlistMany", "Where", "SettleSpan", "SettleMarked", "SettleAt", "SettleMarkedAt"},
+	"PostgreSQL": {"TryRights", "KeyPrevs", "Unfit", "Foreign", "DropInbox", "SettleSpan", "SettleAll", "Unlock"},
+	"SQLite":     {"ReadOnly", "Rights", "TryRights", "KeyPrevs", "Unfit", "Foreign", "DropInbox", "BodyPart", "HasSchema", "QueueOne", "QueueMany", "Where", "Lock", "Unlock", "SettleAll", "SettleMarked", "SettleAt", "SettleMarkedAt"},
+	"MySQL":      {"Rights", "EnlistOne", "EnlistMany", "Where", "SettleSpan", "SettleMarked", "SettleAt", "SettleMarkedAt"},
 }
 
 func TestDialectsAreComplete(t *testing.T) {

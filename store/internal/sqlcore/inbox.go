@@ -23,11 +23,11 @@ func checkInbox(consumer, messageID string) error {
 	return nil
 }
 
-func (s *Store) inTx(consumer, messageID string, fn func() error) error {
+func (s *Store) inTx(ctx context.Context, consumer, messageID string, fn func() error) error {
 	if err := checkInbox(consumer, messageID); err != nil {
 		return err
 	}
-	return s.explain(fn())
+	return s.explain(ctx, consumes, fn())
 }
 
 func (s *Store) inboxArgs(r inbox.Record) []any {
@@ -45,7 +45,7 @@ func (s *Store) Reserve(ctx context.Context, tx Querier, r inbox.Record) (ok boo
 	if r.ProcessedAt.IsZero() {
 		return false, invalid("inbox record %q of %q has no ProcessedAt: set it to the current time", r.MessageID, r.Consumer)
 	}
-	err = s.inTx(r.Consumer, r.MessageID, func() error {
+	err = s.inTx(ctx, r.Consumer, r.MessageID, func() error {
 		q := s.dress(tx)
 		n, err := q.Exec(ctx, s.q.Reserve, s.inboxArgs(r)...)
 		if ok = n > 0; ok || err != nil {
@@ -73,7 +73,7 @@ func (s *Store) inboxToken(ctx context.Context, q Querier, r inbox.Record) (toke
 
 // Processed implements inbox.Store.
 func (s *Store) Processed(ctx context.Context, tx Querier, consumer, messageID string, now time.Time) (ok bool, err error) {
-	err = s.inTx(consumer, messageID, func() error {
+	err = s.inTx(ctx, consumer, messageID, func() error {
 		n := 0
 		err := queryRow(ctx, s.dress(tx), s.q.Processed, []any{now.UnixMicro(), s.name(consumer), s.name(messageID)}, &n)
 		ok = n > 0
@@ -87,7 +87,7 @@ func (s *Store) Mark(ctx context.Context, tx Querier, r inbox.Record) error {
 	if r.ProcessedAt.IsZero() {
 		return invalid("inbox record %q of %q has no ProcessedAt: set it to the current time", r.MessageID, r.Consumer)
 	}
-	return s.inTx(r.Consumer, r.MessageID, func() error {
+	return s.inTx(ctx, r.Consumer, r.MessageID, func() error {
 		_, err := s.dress(tx).Exec(ctx, s.q.MarkInbox, s.inboxArgs(r)...)
 		return err
 	})

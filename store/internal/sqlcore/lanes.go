@@ -37,7 +37,7 @@ func (h handle) AcquireLanes(ctx context.Context, r outbox.LaneRequest) (g outbo
 	for _, name := range r.Routes {
 		rt, err := h.s.route(ctx, name)
 		if err != nil {
-			return g, h.s.wrap("acquire lanes", err)
+			return g, h.s.wrap(ctx, "acquire lanes", err)
 		}
 		if !slices.ContainsFunc(a.routes, func(o outbox.Route) bool { return o.Name == rt.Name }) {
 			a.routes = append(a.routes, rt.Route)

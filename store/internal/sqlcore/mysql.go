@@ -33,6 +33,7 @@ var mysqlDialect = Dialect{
 	scripts:     true,
 	perLane:     true,
 	ddlCommits:  true,
+	hides:       true,
 	rows:        func(columns int) RowWriter { return &tableRows{columns: columns} },
 	id:          func(id outbox.ID) any { return id[:] },
 	lanes:       func(first, n int64) any { return numbers('[', first, n, ']') },
@@ -48,6 +49,7 @@ var mysqlDialect = Dialect{
 			1048, 1062, 1264, 1366, 1364, 1406, 1451, 1452, 1586, 1644, 3819, 4025, 1044, 1142, 1143, 1227, 1370, 1290, 1792, 1836,
 		}, codeMySQL(err))
 	},
+	denied: func(err error) bool { return slices.Contains([]int{1044, 1142, 1143}, codeMySQL(err)) },
 	tooLarge: func(err error) bool {
 		// A packet, arguments that went over one by one, and what the driver does
 		// not even send.
@@ -112,6 +114,8 @@ var mysqlDialect = Dialect{
 		Foreign: `SELECT t.place FROM (` + signsMySQL() + `) t
  WHERE EXISTS (SELECT 1 FROM information_schema.tables m WHERE m.table_schema = {schema} AND m.table_name = t.place)
    AND NOT EXISTS (SELECT 1 FROM information_schema.columns c WHERE c.table_schema = {schema} AND c.table_name = t.place AND c.column_name = t.sign)`,
+		ReadOnly:  `SELECT CASE WHEN CONCAT(@@global.read_only) IN ('0', 'OFF') THEN 0 ELSE 1 END`,
+		TryRights: rightsMySQL(),
 		HasMeta:   `SELECT count(*) FROM information_schema.tables WHERE table_schema = {schema} AND table_name = {~meta}`,
 		HasSchema: `SELECT count(*) FROM information_schema.schemata WHERE schema_name = ?1`,
 		Lock:      `SELECT GET_LOCK({lock}, 600)`,
@@ -452,6 +456,23 @@ func codeMySQL(err error) int {
 	digits := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
 	n, _ := strconv.Atoi(digits)
 	return n
+}
+
+// rightsMySQL asks how the statements of a relay would run: that takes the rights to
+// run them.
+func rightsMySQL() string {
+	var list []string
+	for _, t := range [][2]string{{"outbox", "attempts"}, {"deferred", "attempts"}, {"dead", "later_out"}, {"relays", "ended"}, {"parked_keys", "unparking"}} {
+		list = append(list,
+			fmt.Sprintf("EXPLAIN INSERT INTO {%s} SELECT * FROM {%[1]s} WHERE 1 = 0", t[0]),
+			fmt.Sprintf("EXPLAIN UPDATE {%s} SET %s = 0 WHERE 1 = 0", t[0], t[1]),
+			fmt.Sprintf("EXPLAIN DELETE FROM {%s} WHERE 1 = 0", t[0]))
+	}
+	list = append(list, "EXPLAIN UPDATE {lanes} SET epoch = 0 WHERE 1 = 0", "EXPLAIN UPDATE {lane_marks} SET tried_to = 0 WHERE 1 = 0")
+	for _, t := range []string{"lanes", "lane_marks", "routes", "meta"} {
+		list = append(list, fmt.Sprintf("EXPLAIN SELECT * FROM {%s} WHERE 1 = 0", t))
+	}
+	return strings.Join(list, "\n;; ")
 }
 
 // prepareMySQL readies a connection for good: what was set before is not known,

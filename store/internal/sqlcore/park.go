@@ -47,7 +47,7 @@ func (s *Store) parkedKeys(ctx context.Context, q Querier) (keys []parkedKey, er
 func (s *Store) ParkedKeys(ctx context.Context, lanes []outbox.Lane) (keys []outbox.ParkedKey, err error) {
 	t, err := s.knownRoutes(ctx)
 	if err != nil {
-		return nil, s.wrap("list parked keys", err)
+		return nil, s.wrap(ctx, "list parked keys", err)
 	}
 	err = s.read(ctx, "list parked keys", func(q Querier) error {
 		keys = nil
@@ -71,7 +71,7 @@ func (s *Store) keyLane(ctx context.Context, what, route string, key []byte) (in
 	}
 	r, err := s.route(ctx, route)
 	if err != nil {
-		return 0, s.wrap(what, err)
+		return 0, s.wrap(ctx, what, err)
 	}
 	return int64(outbox.LaneOf(r.Route, outbox.ID{}, key)), nil
 }

@@ -38,6 +38,7 @@ var postgresDialect = Dialect{
 		s := sqlState(err)
 		return len(s) == 5 && slices.Contains([]string{"22", "23", "42", "44", "P0"}, s[:2])
 	},
+	denied:  func(err error) bool { return sqlState(err) == "42501" },
 	prepare: preparePostgres,
 	least:   map[string][]int{"PostgreSQL": {13}},
 	macros: []string{
@@ -60,8 +61,20 @@ var postgresDialect = Dialect{
 		"{claimed}", "CASE WHEN o.claim_until IS NULL THEN 0 WHEN o.claim_until > {now} THEN 1 ELSE 0 END",
 	},
 	texts: texts{
-		Version:   `SELECT version()`,
-		Absent:    `SELECT t.name FROM (VALUES ` + eachTable("('%s', to_regclass({'%[1]s}))", ", ") + `) AS t(name, place) WHERE t.place IS NULL`,
+		Version:  `SELECT version()`,
+		Absent:   `SELECT t.name FROM (VALUES ` + eachTable("('%s', to_regclass({'%[1]s}))", ", ") + `) AS t(name, place) WHERE t.place IS NULL`,
+		ReadOnly: `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN 1 ELSE 0 END`,
+		// A right on some columns counts: somebody has thought about them.
+		Rights: `SELECT n.nspname::text, 'SCHEMA ' || quote_ident(n.nspname), 'USAGE', quote_ident(current_user)
+  FROM pg_catalog.pg_namespace n WHERE n.nspname = {named schema} AND NOT has_schema_privilege(n.oid, 'USAGE')
+UNION ALL
+(SELECT u.place, CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE '' END || c.oid::regclass::text, u.privilege, quote_ident(current_user)
+  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS u(place, privilege, ord)
+  JOIN pg_catalog.pg_class c ON c.relname = u.place JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND {visible}
+ WHERE NOT CASE WHEN c.relkind = 'S' THEN has_sequence_privilege(c.oid, u.privilege)
+                WHEN u.privilege = 'DELETE' THEN has_table_privilege(c.oid, u.privilege)
+                ELSE has_any_column_privilege(c.oid, u.privilege) END
+ ORDER BY u.ord)`,
 		HasMeta:   `SELECT count(*) FROM pg_catalog.pg_class WHERE oid = to_regclass({'meta})`,
 		HasSchema: `SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1::text`,
 		Where:     `SELECT n.nspname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass({'outbox})`,

@@ -260,7 +260,7 @@ func (s *Store) seen(reads []outbox.LaneRead) []any {
 func (s *Store) checkLanes(ctx context.Context, reads []outbox.LaneRead) error {
 	t, err := s.knownRoutes(ctx)
 	if err != nil {
-		return s.wrap("read lanes", err)
+		return s.wrap(ctx, "read lanes", err)
 	}
 	for fresh := false; ; fresh = true {
 		unknown := outbox.Lane(0)
@@ -278,7 +278,7 @@ func (s *Store) checkLanes(ctx context.Context, reads []outbox.LaneRead) error {
 			return invalid("lane %d does not exist: read lanes of a lease", unknown)
 		}
 		if t, err = s.freshRoutes(ctx); err != nil {
-			return s.wrap("read lanes", err)
+			return s.wrap(ctx, "read lanes", err)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func (s *Store) LaneSession(ctx context.Context, purpose string) (outbox.LaneSes
 	ses, err := s.openSession(ctx, purpose, open)
 	if err != nil {
 		s.sessions.Add(-1)
-		return nil, s.wrap("open lane session", err)
+		return nil, s.wrap(ctx, "open lane session", err)
 	}
 	return ses, nil
 }

@@ -317,7 +317,7 @@ func (h handle) single(ctx context.Context, what string, fn func(Querier) error)
 	err := h.conn(ctx, func(c Conn) error {
 		return h.again(ctx, func() error { return fn(h.s.dress(c)) })
 	})
-	return h.s.wrap(what, err)
+	return h.s.wrap(ctx, what, err)
 }
 
 // dress readies q for the store's texts.
@@ -341,7 +341,7 @@ func (h handle) within(ctx context.Context, what, begin string, fn func(Querier)
 	err := h.conn(ctx, func(c Conn) error {
 		return h.again(ctx, func() error { return h.s.transaction(ctx, c, begin, fn) })
 	})
-	return h.s.wrap(what, err)
+	return h.s.wrap(ctx, what, err)
 }
 
 // short runs fn, which writes with a single statement: by itself on a pinned
@@ -402,15 +402,16 @@ func (s *Store) transaction(ctx context.Context, c Conn, begin string, fn func(Q
 }
 
 // wrap says what was being done, and what the error means.
-func (s *Store) wrap(what string, err error) error {
+func (s *Store) wrap(ctx context.Context, what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %s: %w", s.Package, what, s.explain(err))
+	return fmt.Errorf("%s: %s: %w", s.Package, what, s.explain(ctx, relays|operates|consumes, err))
 }
 
-// explain gives an error of the database its meaning.
-func (s *Store) explain(err error) error {
+// explain gives an error of the database, met by somebody in the course of a duty, its
+// meaning.
+func (s *Store) explain(ctx context.Context, who duty, err error) error {
 	switch {
 	case err == nil || errors.Is(err, outbox.ErrSchema) || errors.Is(err, outbox.ErrRefused):
 		return err
@@ -419,7 +420,7 @@ func (s *Store) explain(err error) error {
 	case s.d.tooLarge != nil && s.d.tooLarge(err):
 		return fmt.Errorf("%w: it does not fit a packet: raise max_allowed_packet of the server and of its clients, or lower MaxBytes: %w", outbox.ErrRefused, err)
 	case s.d.refused(err):
-		return fmt.Errorf("%w: %w", outbox.ErrRefused, err)
+		return s.refusal(ctx, who, err)
 	}
 	return err
 }

@@ -87,7 +87,7 @@ func TestServerVersions(t *testing.T) {
 // TestMySQLErrors: errors have no type there that is known here, only a text.
 func TestMySQLErrors(t *testing.T) {
 	t.Parallel()
-	s := &Store{d: MySQL, Config: Config{Options: Options{Prefix: "p_"}}}
+	s := &Store{d: MySQL, q: &texts{}, Config: Config{Options: Options{Prefix: "p_"}}}
 	for text, want := range map[string]error{
 		"Error 1146 (42S02): Table 'db.p_outbox' doesn't exist":                                                   outbox.ErrSchema,
 		"Error 1142 (42000): DELETE command denied to user 'u'@'h' for table `db`.`p_lanes`":                      outbox.ErrRefused,
@@ -101,7 +101,7 @@ func TestMySQLErrors(t *testing.T) {
 		"invalid connection": nil,
 	} {
 		err := errors.New(text)
-		got := s.explain(err)
+		got := s.explain(t.Context(), relays, err)
 		if !errors.Is(got, err) || want != nil && !errors.Is(got, want) || want == nil && got != err {
 			t.Errorf("%q: got %v, want %v", text, got, want)
 		}

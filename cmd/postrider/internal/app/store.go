@@ -61,6 +61,7 @@ type Backend interface {
 	outbox.Inspector
 	Migrate(ctx context.Context) error
 	Check(ctx context.Context) error
+	CheckRelay(ctx context.Context) error
 }
 
 // Store is an open store and its database.

@@ -1,0 +1,154 @@
+package sqlcore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// duty is what somebody does with the tables.
+type duty uint8
+
+const (
+	publishes duty = 1 << iota
+	consumes
+	relays
+	operates
+)
+
+// rights are what each of them needs, as docs/operations.md grants it.
+var rights = []struct {
+	who    duty
+	places string
+	rights string
+}{
+	{publishes, "outbox deferred", "SELECT INSERT"},
+	{consumes, "inbox", "SELECT INSERT UPDATE DELETE"},
+	{relays | operates, "outbox deferred dead relays parked_keys", "SELECT INSERT UPDATE DELETE"},
+	{relays | operates, "lanes lane_marks", "SELECT UPDATE"},
+	{operates, "audit", "INSERT"},
+	{publishes | consumes | relays | operates, "routes meta", "SELECT"},
+	{publishes | relays | operates, "outbox_pos", "USAGE"},
+}
+
+// lack is a right that a role does not have.
+type lack struct{ place, object, right, role string }
+
+// lacks are the rights of a duty that are missing.
+func (s *Store) lacks(ctx context.Context, q Querier, who duty) (list []lack, err error) {
+	w := s.Rows(2)
+	for _, r := range rights {
+		if r.who&who == 0 {
+			continue
+		}
+		for _, place := range strings.Fields(r.places) {
+			for _, right := range strings.Fields(r.rights) {
+				w.Text(s.names.Plain(place))
+				w.Text(right)
+			}
+		}
+	}
+	err = q.Query(ctx, s.q.Rights, w.Args(), func(r Row) error {
+		var l lack
+		err := r.Scan(&l.place, &l.object, &l.right, &l.role)
+		list = append(list, l)
+		return err
+	})
+	return list, err
+}
+
+// remedy names the rights, which stand by their objects, and what grants them.
+func remedy(list []lack) string {
+	var lacks, grants []string
+	for from := 0; from < len(list); {
+		l := list[from]
+		var names []string
+		for ; from < len(list) && list[from].object == l.object; from++ {
+			names = append(names, list[from].right)
+		}
+		what := strings.Join(names, ", ")
+		lacks = append(lacks, what+" on "+l.object)
+		grants = append(grants, fmt.Sprintf("GRANT %s ON %s TO %s", what, l.object, l.role))
+	}
+	return fmt.Sprintf("role %s lacks %s: %s", list[0].role, strings.Join(lacks, ", "), strings.Join(grants, "; "))
+}
+
+// rightsTimeout is how long an error may wait for a connection to ask what is
+// missing: the caller may hold the only one, in a transaction that has failed.
+const rightsTimeout = time.Second
+
+// refusal is an error that the database refused something with. Where it says only
+// on what a right is missing, it is asked which one.
+func (s *Store) refusal(ctx context.Context, who duty, err error) error {
+	if s.q.Rights != "" && s.d.denied(err) {
+		if list := s.lacking(ctx, who, err.Error()); len(list) > 0 {
+			return fmt.Errorf("%w: %s: %w", outbox.ErrRefused, remedy(list), err)
+		}
+	}
+	return fmt.Errorf("%w: %w", outbox.ErrRefused, err)
+}
+
+// lacking are the rights that are missing on what a text names.
+func (s *Store) lacking(ctx context.Context, who duty, text string) []lack {
+	short, cancel := context.WithTimeout(ctx, rightsTimeout)
+	defer cancel()
+	c, err := s.Pool.Conn(short)
+	if err != nil {
+		return nil
+	}
+	defer c.Release()
+	list, err := s.lacks(short, s.dress(c), who)
+	if err != nil {
+		return nil
+	}
+	// It is named whatever language the server speaks. One name may begin another.
+	longest := ""
+	for _, l := range list {
+		if len(l.place) > len(longest) && strings.Contains(text, l.place) {
+			longest = l.place
+		}
+	}
+	return slices.DeleteFunc(list, func(l lack) bool { return l.place != longest })
+}
+
+// CheckRelay reports whether a relay can work on tables that are there: whether the
+// server takes writes, and the role has the rights of a relay. It changes nothing.
+// What is missing is outbox.ErrRefused, with the remedy in the text.
+func (s *Store) CheckRelay(ctx context.Context) error {
+	const what = "check the rights of a relay"
+	if err := s.single(ctx, what, func(q Querier) error { return s.checkWrites(ctx, q) }); err != nil {
+		return err
+	}
+	return s.write(ctx, what, func(q Querier) error {
+		if s.q.TryRights != "" {
+			// Other errors say nothing of rights.
+			if _, err := q.Exec(ctx, s.q.TryRights); err != nil && s.d.denied(err) {
+				return err
+			}
+		}
+		if s.q.Rights == "" {
+			return nil
+		}
+		list, err := s.lacks(ctx, q, relays)
+		if err == nil && len(list) > 0 {
+			err = fmt.Errorf("%w: %s", outbox.ErrRefused, remedy(list))
+		}
+		return err
+	})
+}
+
+// checkWrites refuses a server that only reads.
+func (s *Store) checkWrites(ctx context.Context, q Querier) error {
+	if s.q.ReadOnly == "" {
+		return nil
+	}
+	var n int
+	if err := queryRow(ctx, q, s.q.ReadOnly, nil, &n); err != nil || n == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: the server only reads, like a standby or a replica: name the primary", outbox.ErrRefused)
+}
