@@ -121,6 +121,7 @@ func newDrive(t *testing.T, r *recorder) *drive {
 func (d *drive) routes() {
 	d.r.on("Routes", row{name("default"), int64(1), int64(2), int64(2)})
 	d.r.on("Version", row{d.r.e.version})
+	d.r.on("ReadOnly", row{int64(0)})
 	d.r.on("HasMeta", row{int64(1)})
 	d.r.on("Meta", row{name("schema"), name("1")}, row{name("dispatch"), name("lanes")})
 	d.r.on("Lock", row{int64(1)})
@@ -221,6 +222,13 @@ func schemaStep(t *testing.T, d *drive) {
 		t.Errorf("Migrate into a schema: %v", err)
 	}
 	d.routes()
+	if err := d.s.CheckRelay(ctx); err != nil {
+		t.Errorf("CheckRelay: %v", err)
+	}
+	d.r.on("ReadOnly", row{int64(1)})
+	if err := d.s.CheckRelay(ctx); !errors.Is(err, outbox.ErrRefused) {
+		t.Errorf("CheckRelay of a replica: got %v, want outbox.ErrRefused", err)
+	}
 	if err := d.s.Check(ctx); err != nil {
 		t.Errorf("Check: %v", err)
 	}
