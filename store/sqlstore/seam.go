@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"sync/atomic"
+	"time"
 
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/internal/sqlcore"
@@ -42,6 +44,45 @@ func (c *conn) Release() error {
 	}
 	return nil
 }
+
+// Begin tells the driver itself: database/sql would end the transaction with its
+// context, behind the store's back.
+func (c *conn) Begin(ctx context.Context) (func(context.Context, bool) error, error) {
+	at := &movingContext{}
+	at.now.Store(&ctx)
+	var tx driver.Tx
+	err := c.c.Raw(func(dc any) (err error) {
+		b, ok := dc.(driver.ConnBeginTx)
+		if !ok {
+			return fmt.Errorf("the driver's %T cannot begin a transaction", dc)
+		}
+		tx, err = b.BeginTx(at, driver.TxOptions{})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, commit bool) error {
+		at.now.Store(&ctx)
+		return c.c.Raw(func(any) error {
+			if commit {
+				return tx.Commit()
+			}
+			return tx.Rollback()
+		})
+	}, nil
+}
+
+// movingContext is the context of the call at hand: drivers keep that of the call
+// that began a transaction, which may have ended when it is to be rolled back.
+type movingContext struct {
+	now atomic.Pointer[context.Context]
+}
+
+func (c *movingContext) Deadline() (time.Time, bool) { return (*c.now.Load()).Deadline() }
+func (c *movingContext) Done() <-chan struct{}       { return (*c.now.Load()).Done() }
+func (c *movingContext) Err() error                  { return (*c.now.Load()).Err() }
+func (c *movingContext) Value(key any) any           { return (*c.now.Load()).Value(key) }
 
 func (c *conn) Discard() {
 	_ = c.c.Raw(func(any) error { return driver.ErrBadConn })

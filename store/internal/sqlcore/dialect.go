@@ -23,6 +23,10 @@ type Dialect struct {
 	begin  string   // begins a transaction that may write
 	// beginPinned does so on a connection that prepare has readied; "" is begin.
 	beginPinned string
+	// driverBegins: the driver has to be told that a transaction begins, or it commits
+	// each statement. begin then runs first in it, and on a pinned connection
+	// beginPinned, if it is not "".
+	driverBegins bool
 	// beginRead begins a read on a connection of the pool, whose settings are
 	// not the store's; "" where a read needs none.
 	beginRead string
@@ -58,6 +62,8 @@ type Dialect struct {
 	compared func(string) any
 	// literal is the same in a script of DDL; nil is a string's literal.
 	literal func(string) string
+	// savepoint: an INSERT of many rows that fails leaves some of them.
+	savepoint bool
 	// valueRows is how many rows an INSERT takes as VALUES; 0 is any number.
 	valueRows int
 
@@ -68,6 +74,7 @@ type Dialect struct {
 	missing func(error) bool // a table or schema does not exist
 	busy    func(error) bool // nothing happened; try again soon
 	taken   func(error) bool // a key of the row is there already; needed where QueueOne is
+	exists  func(error) bool // what is to be created is there already; nil where scripts ask
 	refused func(error) bool // the statement, by a constraint, a trigger or a missing right
 	denied  func(error) bool // for the lack of a right; needed where rights can be asked
 	// tooLarge: its arguments are more than the server takes; nil where nothing is.
@@ -90,7 +97,7 @@ type Dialect struct {
 // String returns the engine's name.
 func (d *Dialect) String() string { return d.name }
 
-var dialects = []*Dialect{PostgreSQL, SQLite, MySQL}
+var dialects = []*Dialect{PostgreSQL, SQLite, MySQL, Oracle}
 
 // RowWriter collects the rows of a table parameter, value by value. Text and
 // bytes are borrowed until the statement has run.
@@ -135,24 +142,25 @@ func (l *limited) at(n int) (text string, limit int) {
 // literal {LIMIT}, so that no plan depends on a parameter.
 type texts struct {
 	// Schema.
-	Version   string
-	HasMeta   string
-	Absent    string // the tables that are not there
-	ReadOnly  string // 1 where the server only reads; "" where there are no replicas
-	Rights    string // u(place, right): those that are missing, as place, object, right, role; "" where errors name them
-	TryRights string // fails where a relay lacks a right, and does nothing; "" where Rights tells
-	Unfit     string // tables of a kind that will not do, and their kind; "" where there is one kind
-	Foreign   string // tables that have our names and not our columns; "" where creating one fails then
-	HasSchema string // name; "" where there are no schemas
-	Where     string // the tables' schema; "" where nobody is woken
-	Lock      string // number; "" where beginning the transaction locks
-	Unlock    string // number; "" where the lock ends with the transaction
-	Meta      string
-	Routes    string
-	AddRoute  string // name, first, ordered, unordered
-	AddLanes  string // u(lane, is_ordered), route
-	AddMarks  string // u(lane)
-	Now       string
+	Version    string
+	HasMeta    string
+	Absent     string // the tables that are not there
+	ReadOnly   string // 1 where the server only reads; "" where there are no replicas
+	Rights     string // u(place, right): those that are missing, as place, object, right, role; "" where errors name them
+	TryRights  string // fails where a relay lacks a right, and does nothing; "" where Rights tells
+	Unfit      string // tables of a kind that will not do, and their kind; "" where there is one kind
+	Foreign    string // tables that have our names and not our columns; "" where creating one fails then
+	HasSchema  string // name; "" where there are no schemas
+	Where      string // the tables' schema; "" where nobody is woken
+	Lock       string // number; "" where beginning the transaction locks
+	Unlock     string // number; "" where the lock ends with the transaction
+	Meta       string
+	Routes     string
+	LockRoutes string // "" where the migration's lock is held
+	AddRoute   string // name, first, ordered, unordered
+	AddLanes   string // u(lane, is_ordered), route
+	AddMarks   string // u(lane)
+	Now        string
 
 	// Enlist. "" where a statement that fails takes nothing else with it: then ids
 	// are looked for before, and the rows are queued, or deferred without lanes.

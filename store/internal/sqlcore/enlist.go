@@ -232,18 +232,32 @@ func (s *Store) insertPlain(ctx context.Context, tx Querier, c *insertion) (int6
 	if c.deferred {
 		one, many = s.q.DeferOne, s.q.DeferMany
 	}
-	var n int64
-	var err error
 	if len(c.entries) == 1 {
-		n, err = tx.Exec(ctx, one, s.columns(c.entries[0])...)
-	} else {
-		n, err = tx.Exec(ctx, many, c.rows(s)...)
+		n, err := tx.Exec(ctx, one, s.columns(c.entries[0])...)
+		if err != nil && s.d.taken(err) {
+			return 0, nil
+		}
+		return n, err
+	}
+	if s.d.savepoint {
+		if _, err := tx.Exec(ctx, "SAVEPOINT "+enlistPoint); err != nil {
+			return 0, err
+		}
+	}
+	n, err := tx.Exec(ctx, many, c.rows(s)...)
+	if err != nil && s.d.savepoint {
+		if _, back := tx.Exec(ctx, "ROLLBACK TO SAVEPOINT "+enlistPoint); back != nil {
+			return 0, errors.Join(err, back)
+		}
 	}
 	if err != nil && s.d.taken(err) {
 		return 0, nil
 	}
 	return n, err
 }
+
+// enlistPoint is the name of a savepoint in the user's transaction.
+const enlistPoint = "postrider_enlist"
 
 func (c *insertion) rows(s *Store) []any {
 	w := s.Rows(len(messageColumns))

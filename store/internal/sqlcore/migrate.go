@@ -133,8 +133,12 @@ func (s *Store) migrate(ctx context.Context, q Querier, steps []schema.Step) err
 		}
 		// CREATE SCHEMA IF NOT EXISTS asks for a right on the database even
 		// where the schema exists.
+		create := s.names.CreateSchema(s.d.engine)
+		if n == 0 && create == "" {
+			return fmt.Errorf("%w: there is no schema %q, which is a user of %s, its name as it is stored: have it created", outbox.ErrSchema, s.names.Schema, s.d)
+		}
 		if n == 0 {
-			if _, err := q.Exec(ctx, s.names.CreateSchema(s.d.engine)); err != nil {
+			if _, err := q.Exec(ctx, create); err != nil {
 				return fmt.Errorf("create schema %q: have it created, or grant CREATE on the database: %w", s.names.Schema, err)
 			}
 		}
@@ -146,7 +150,7 @@ func (s *Store) migrate(ctx context.Context, q Querier, steps []schema.Step) err
 	}
 	for _, step := range steps[m.version:] {
 		for _, stmt := range step.Statements {
-			if _, err := q.Exec(ctx, stmt); err != nil {
+			if _, err := q.Exec(ctx, stmt); err != nil && !(s.d.exists != nil && s.d.exists(err)) {
 				line, _, _ := strings.Cut(stmt, "\n")
 				return fmt.Errorf("%s, %q: the role needs the right to create tables, or apply the output of `postrider schema` as another one: %w", step.Name, line, err)
 			}
@@ -408,6 +412,11 @@ func (s *Store) storedRoutes(ctx context.Context, q Querier) (list []outbox.Rout
 }
 
 func (s *Store) addRoutes(ctx context.Context, q Querier) error {
+	if s.q.LockRoutes != "" {
+		if _, err := q.Exec(ctx, s.q.LockRoutes); err != nil {
+			return err
+		}
+	}
 	stored, err := s.storedRoutes(ctx, q)
 	if err != nil {
 		return err

@@ -186,6 +186,7 @@ func ceiling(t time.Time) int64 { return outbox.RoundUp(t).UnixMicro() }
 // record decodes the row as far as it can be decoded. The bytes are the
 // record's from now on.
 func (r *row) record() (outbox.Record, error) {
+	body, envelope := bodyOf(r.body, r.envelope)
 	rec := outbox.Record{
 		ID:        r.id.id,
 		Transport: string(r.transport),
@@ -197,10 +198,10 @@ func (r *row) record() (outbox.Record, error) {
 		Message: outbox.Message{
 			Destination: string(r.destination),
 			ContentType: string(r.content),
-			Body:        r.body,
+			Body:        body,
 			Key:         r.key,
 			DeliverAt:   instant(r.deliverAt),
-			Envelope:    outbox.Envelope(r.envelope),
+			Envelope:    outbox.Envelope(envelope),
 			Event: outbox.Event{
 				Source: string(r.source), Subject: string(r.subject), DataSchema: string(r.dataschema), Time: instant(r.ceTime),
 			},
@@ -214,7 +215,7 @@ func (r *row) record() (outbox.Record, error) {
 		rec.Lane = outbox.Lane(r.lane)
 	}
 	return rec, Stored{
-		Headers: r.headers, Extensions: r.extensions, Envelope: r.envelope, Attempts: r.attempts, Keyed: r.keyHash.Valid, KeyHash: r.keyHash.Int64,
+		Headers: r.headers, Extensions: r.extensions, Envelope: envelope, Attempts: r.attempts, Keyed: r.keyHash.Valid, KeyHash: r.keyHash.Int64,
 	}.Decode(&rec)
 }
 

@@ -35,6 +35,12 @@ type Conn interface {
 	Discard()
 }
 
+// Beginner is a Conn that begins transactions through its driver. end is to be
+// called once; what Exec and Query run until then is in the transaction.
+type Beginner interface {
+	Begin(ctx context.Context) (end func(ctx context.Context, commit bool) error, err error)
+}
+
 // Pool lends connections.
 type Pool interface {
 	Conn(ctx context.Context) (Conn, error)

@@ -3,6 +3,7 @@ package sqlcore
 import (
 	"context"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,12 @@ import (
 //	#2..         in there, the columns of this row and of those after it with the
 //	             same number in their first column, as a list: it stands once for
 //	             all of them
+//	#2           outside of brackets: the statement runs once for each row, with
+//	             columns as arrays in one round trip (arrays.go)
+//	[< UNION |>] what stands once for each of the parts into which the JSON of the
+//	             table parameters in it is cut (arrays.go)
+//	?1$ ?1! ?1^  a string or NULL as bytes; 1 for bytes that are none, but not
+//	             NULL; a string cut to what the engine holds. #1$ and so on as well
 //
 // A table parameter outside of such brackets is a JSON list of lists, with bytes
 // in hexadecimal.
@@ -31,8 +38,10 @@ type script []step
 
 type step struct {
 	answers, asks    bool
+	arrays           bool // columns of rows outside of brackets
 	head, body, tail piece
 	between          string
+	parts            []part // in the place of head, body and tail
 }
 
 // piece is text between arguments: one part more than there are of them.
@@ -47,6 +56,7 @@ type piece struct {
 type ref struct {
 	column, list bool
 	n            int
+	as           byte // one of $!^, or 0
 }
 
 func parseScript(text string) script {
@@ -59,12 +69,19 @@ func parseScript(text string) script {
 		} else if rest, ok := strings.CutPrefix(part, "if "); ok {
 			st.asks, part = true, rest
 		}
+		if strings.Contains(part, "[<") {
+			st.parts = parseParts(part)
+			s = append(s, st)
+			continue
+		}
 		head, rest, repeats := strings.Cut(part, "[[")
 		st.head = parsePiece(head)
 		if repeats {
 			body, tail, _ := strings.Cut(rest, "]]")
 			between, body, _ := strings.Cut(body, "|")
 			st.between, st.body, st.tail = between, parsePiece(body), parsePiece(tail)
+		} else {
+			st.arrays = slices.ContainsFunc(st.head.args, func(r ref) bool { return r.column })
 		}
 		s = append(s, st)
 	}
@@ -116,6 +133,10 @@ func parsePiece(text string) (p piece) {
 			i += 2
 			r.list, p.grouped = true, true
 		}
+		if i+1 < len(text) && strings.IndexByte("$!^", text[i+1]) >= 0 {
+			i++
+			r.as = text[i]
+		}
 		p.args = append(p.args, r)
 		from = i + 1
 	}
@@ -126,6 +147,9 @@ func parsePiece(text string) (p piece) {
 // build is the statement as drivers take it: with a question mark for each of its
 // arguments, or a mark and the argument's number, from 1.
 func (st *step) build(mark string, args []any) (text string, list []any) {
+	if st.parts != nil {
+		return buildParts(st.parts, mark, args)
+	}
 	b := builder{args: args, mark: mark}
 	if len(args) > 0 {
 		b.rows, _ = args[0].(*tableRows)
@@ -172,6 +196,11 @@ func (b *builder) add(p *piece, from, upto int) {
 }
 
 func (b *builder) arg(r ref, row int) {
+	b.put(as(r.as, b.value(r, row)))
+}
+
+// put writes the mark of the next argument, which is v.
+func (b *builder) put(v any) {
 	if b.mark == "" {
 		b.WriteByte('?')
 	} else {
@@ -179,18 +208,19 @@ func (b *builder) arg(r ref, row int) {
 		b.WriteString(b.mark)
 		b.Write(strconv.AppendInt(digits[:0], int64(len(b.list)+1), 10))
 	}
-	var v any
+	b.list = append(b.list, v)
+}
+
+func (b *builder) value(r ref, row int) any {
 	switch {
 	case r.column && r.n == 0:
-		v = int64(row + 1)
+		return int64(row + 1)
 	case r.column:
-		v = b.rows.at(row, r.n).arg()
+		return b.rows.at(row, r.n).arg()
 	case r.n == 1 && b.rows != nil:
-		v = b.rows.json()
-	default:
-		v = b.args[r.n-1]
+		return b.rows.json()
 	}
-	b.list = append(b.list, v)
+	return b.args[r.n-1]
 }
 
 // stepper runs scripts over a querier.
@@ -207,8 +237,7 @@ func (s stepper) Exec(ctx context.Context, text string, args ...any) (changed in
 		return s.Querier.Exec(ctx, text, args...)
 	}
 	if len(sc) == 1 {
-		text, list := sc[0].build(s.mark, args)
-		return s.Querier.Exec(ctx, text, list...)
+		return s.exec(ctx, &sc[0], args)
 	}
 	answer, answered := int64(0), false
 	n, err := s.run(ctx, sc, args, func(Row) error { answer++; return nil })
@@ -235,15 +264,16 @@ func (s stepper) Query(ctx context.Context, text string, args []any, scan func(R
 // have changed.
 func (s stepper) run(ctx context.Context, sc script, args []any, scan func(Row) error) (changed int64, err error) {
 	for i := range sc {
-		text, list := sc[i].build(s.mark, args)
 		n := int64(0)
 		switch {
 		case sc[i].answers:
+			text, list := sc[i].build(s.mark, args)
 			err = s.Querier.Query(ctx, text, list, func(r Row) error { n++; return scan(r) })
 		case sc[i].asks:
+			text, list := sc[i].build(s.mark, args)
 			err = s.Querier.Query(ctx, text, list, func(Row) error { n++; return nil })
 		default:
-			n, err = s.Querier.Exec(ctx, text, list...)
+			n, err = s.exec(ctx, &sc[i], args)
 			changed += n
 		}
 		if err != nil {
@@ -261,6 +291,7 @@ func (s stepper) run(ctx context.Context, sc script, args []any, scan func(Row) 
 type tableRows struct {
 	columns int
 	list    []cell
+	bytes   bool // names go over as bytes
 }
 
 // cell is a value of a row: a number, or text or bytes, which are borrowed.
@@ -290,9 +321,16 @@ func (t *tableRows) Grow(rows int) {
 
 func (t *tableRows) Int(v int64)     { t.list = append(t.list, cell{kind: cellInt, n: v}) }
 func (t *tableRows) Text(s string)   { t.list = append(t.list, cell{kind: cellText, s: s}) }
-func (t *tableRows) Name(s string)   { t.Text(s) }
 func (t *tableRows) ID(id outbox.ID) { t.list = append(t.list, cell{kind: cellID, id: id}) }
 func (t *tableRows) Null()           { t.list = append(t.list, cell{}) }
+
+func (t *tableRows) Name(s string) {
+	if t.bytes {
+		t.Bytes([]byte(s))
+		return
+	}
+	t.Text(s)
+}
 
 // Hint is for engines that give some.
 func (t *tableRows) Hint(uint64) { t.Null() }

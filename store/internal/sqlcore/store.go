@@ -331,8 +331,8 @@ func (s *Store) dress(q Querier) Querier {
 // write runs fn in a transaction that may write.
 func (h handle) write(ctx context.Context, what string, fn func(Querier) error) error {
 	begin := h.s.d.begin
-	if h.pin != nil {
-		begin = cmp.Or(h.s.d.beginPinned, begin)
+	if h.pin != nil && (h.s.d.beginPinned != "" || h.s.d.driverBegins) {
+		begin = h.s.d.beginPinned
 	}
 	return h.within(ctx, what, begin, fn)
 }
@@ -374,16 +374,32 @@ func (h handle) again(ctx context.Context, fn func() error) error {
 // ended is thrown away, so that nobody meets it open.
 func (s *Store) transaction(ctx context.Context, c Conn, begin string, fn func(Querier) error) (err error) {
 	q := s.dress(c)
+	end := func(ctx context.Context, commit bool) error {
+		text := cmp.Or(s.d.rollback, "ROLLBACK")
+		if commit {
+			text = "COMMIT"
+		}
+		_, err := c.Exec(ctx, text)
+		return err
+	}
+	if s.d.driverBegins {
+		if end, err = begun(ctx, c); err != nil {
+			return err
+		}
+	}
 	rollback := func() error {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		_, err := c.Exec(clean, cmp.Or(s.d.rollback, "ROLLBACK"))
-		return err
+		return end(clean, false)
 	}
-	if _, err := q.Exec(ctx, begin); err != nil {
-		// It may have begun and failed at a setting; else this is refused.
-		_ = rollback()
-		return err
+	if begin != "" {
+		if _, err := q.Exec(ctx, begin); err != nil {
+			// It may have begun and failed at a setting; else this is refused.
+			if rollback() != nil && s.d.driverBegins {
+				c.Discard()
+			}
+			return err
+		}
 	}
 	done := false
 	defer func() {
@@ -394,11 +410,20 @@ func (s *Store) transaction(ctx context.Context, c Conn, begin string, fn func(Q
 	if err := fn(q); err != nil {
 		return err
 	}
-	if _, err := c.Exec(ctx, "COMMIT"); err != nil {
+	if err := end(ctx, true); err != nil {
 		return err
 	}
 	done = true
 	return nil
+}
+
+// begun begins a transaction through the driver.
+func begun(ctx context.Context, c Conn) (end func(ctx context.Context, commit bool) error, err error) {
+	b, ok := c.(Beginner)
+	if !ok {
+		return nil, fmt.Errorf("the connection, a %T, cannot begin a transaction", c)
+	}
+	return b.Begin(ctx)
 }
 
 // wrap says what was being done, and what the error means.
