@@ -33,6 +33,7 @@ const (
 	PostgreSQL Engine = "postgres"
 	SQLite     Engine = "sqlite"
 	MySQL      Engine = "mysql" // and MariaDB
+	Oracle     Engine = "oracle"
 )
 
 // traits are what engines differ in as far as names go.
@@ -47,9 +48,10 @@ var engines = map[Engine]traits{
 	PostgreSQL: {maxName: 63, schemas: true, createStmt: "CREATE SCHEMA IF NOT EXISTS {quoted}", open: `"`, close: `"`},
 	SQLite:     {maxName: 128, open: `"`, close: `"`},
 	MySQL:      {maxName: 64, schemas: true, createStmt: "CREATE DATABASE IF NOT EXISTS {quoted}", open: "`", close: "`"},
+	Oracle:     {maxName: 128, schemas: true, open: `"`, close: `"`}, // a schema is a user
 }
 
-//go:embed postgres/*.sql sqlite/*.sql mysql/*.sql
+//go:embed postgres/*.sql sqlite/*.sql mysql/*.sql oracle/*.sql
 var files embed.FS
 
 // tables are the names after the prefix.

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-var all = []Engine{PostgreSQL, SQLite, MySQL}
+var all = []Engine{PostgreSQL, SQLite, MySQL, Oracle}
 
 func TestNames(t *testing.T) {
 	t.Parallel()

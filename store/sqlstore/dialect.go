@@ -33,9 +33,14 @@ var (
 	// MySQL 8.0.19 and later and MariaDB 10.6 and later, with any driver for
 	// them.
 	MySQL = &Dialect{sqlcore.MySQL, []string{"mysql"}}
+
+	// Oracle 19c and later, in databases with the character set AL32UTF8, with
+	// github.com/sijms/go-ora/v2, or a driver that takes slices as arrays of arguments
+	// as it does. Written and checked without a server, not run on one.
+	Oracle = &Dialect{sqlcore.Oracle, []string{"ora.", "oracle", "godror"}}
 )
 
-var dialects = []*Dialect{PostgreSQL, SQLite, MySQL}
+var dialects = []*Dialect{PostgreSQL, SQLite, MySQL, Oracle}
 
 // checkDriver refuses a pool whose driver is plainly another engine's.
 func (d *Dialect) checkDriver(db *sql.DB) error {

@@ -81,6 +81,23 @@ var engines = []engine{
 		good:   []statement{{"an upsert", "INSERT INTO t (a) VALUES (?) ON DUPLICATE KEY UPDATE a = 1"}},
 		broken: []statement{{"broken", "SELECT FROM WHERE"}, {"another engine's", "DELETE FROM t WHERE id = 1 RETURNING id"}},
 	},
+	{
+		name: "Oracle", schema: schema.Oracle, grammar: "plsql", mark: ":",
+		rewrite: []rewrite{
+			// The grammar is older than JSON, lateral joins, and an identity's options.
+			{regexp.MustCompile(`CROSS APPLY`), "CROSS JOIN"},
+			{regexp.MustCompile(`JSON_TABLE\((:\d+), '\$(?:\[\*\])?' COLUMNS \((?:[^()]|\(\d+\))*\)\)`), "(SELECT $1 AS a FROM DUAL)"},
+			{regexp.MustCompile(`AS IDENTITY \([A-Z0-9 ]*\)`), "AS IDENTITY"},
+		},
+		good: []statement{
+			{"a block", "BEGIN INSERT INTO t (a) VALUES (:1); EXCEPTION WHEN DUP_VAL_ON_INDEX THEN UPDATE t SET a = :2; END"},
+			{"a limit in a sub-select", "SELECT a FROM t WHERE a IN (SELECT a FROM (SELECT a FROM t ORDER BY a FETCH FIRST 5 ROWS ONLY) x) FOR UPDATE SKIP LOCKED"},
+		},
+		broken: []statement{
+			{"broken", "SELECT FROM WHERE"}, {"another engine's", "SELECT a FROM t LIMIT 5"},
+			{"an alias with AS", "DELETE FROM t AS u WHERE a = 1"}, {"an upsert of another's", "INSERT INTO t (a) VALUES (:1) ON CONFLICT DO NOTHING"},
+		},
+	},
 }
 
 type statement struct {
@@ -145,7 +162,8 @@ func (e *engine) hold(ctx context.Context, dir string, list []statement) error {
 
 var (
 	repeated = regexp.MustCompile(`(?s)\[\[(.*?)\|(.*?)\]\]`)
-	argument = regexp.MustCompile(`[?#]\d+`)
+	parted   = regexp.MustCompile(`(?s)\[<(.*?)\|(.*?)>\]`)
+	argument = regexp.MustCompile(`[?#]\d+[$!^]?`)
 	listed   = regexp.MustCompile(`#\d+\.\.`)
 )
 
@@ -179,7 +197,9 @@ func (e *engine) statements(dir string) (list []statement, err error) {
 		for _, part := range strings.Split(string(text), ";;") {
 			part = strings.TrimSpace(part)
 			part = strings.TrimPrefix(strings.TrimPrefix(part, "> "), "if ")
-			part = repeated.ReplaceAllString(part, "$2$1$2")
+			for _, twice := range []*regexp.Regexp{repeated, parted} {
+				part = twice.ReplaceAllString(part, "$2$1$2")
+			}
 			part = listed.ReplaceAllString(part, "#1, #1")
 			n := 0
 			part = argument.ReplaceAllStringFunc(part, func(string) string {

@@ -14,7 +14,7 @@ import (
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	const text = "if SELECT ?1\n;; > SELECT [[, |(#1, ?2)]]\n;; DELETE FROM t WHERE a = ?10\n"
+	const text = "if SELECT ?1\n;; > SELECT [[, |(#1, ?2)]]\n;; DELETE FROM t WHERE a = ?10\n;; SELECT [< UNION |F(?1)>], #2$"
 	if err := os.WriteFile(filepath.Join(dir, "Both.sql"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestStatements(t *testing.T) {
 			got = append(got, s.Text)
 		}
 	}
-	if want := []string{"SELECT :1", "SELECT (:1, :2), (:3, :4)", "FROM t WHERE a = :1"}; !slices.Equal(got, want) {
+	if want := []string{"SELECT :1", "SELECT (:1, :2), (:3, :4)", "FROM t WHERE a = :1", "SELECT F(:1) UNION F(:2), :3"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if len(list) < 10 {

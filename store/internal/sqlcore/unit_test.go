@@ -76,6 +76,10 @@ func TestServerVersions(t *testing.T) {
 		{MySQL, "8.0.18 MySQL Community Server - GPL", "needs is 8.0.19"},
 		{MySQL, "5.7.44-log MySQL Community Server (GPL)", "needs is 8.0.19"},
 		{MySQL, "unknown", "does not fit"},
+		{Oracle, "19.0.0.0.0 Oracle Database 19c Enterprise Edition, AL32UTF8", ""},
+		{Oracle, "23.0.0.0.0 Oracle AI Database 26ai Free, AL32UTF8", ""},
+		{Oracle, "18.0.0.0.0 Oracle Database 18c Express Edition, AL32UTF8", "needs is Oracle 19"},
+		{Oracle, "8.0.36 MySQL Community Server - GPL", "does not fit"},
 	} {
 		err := tc.d.checkVersion(tc.version)
 		if tc.says == "" && err != nil || tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)) {

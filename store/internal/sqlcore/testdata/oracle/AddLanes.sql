@@ -1,0 +1,1 @@
+INSERT INTO "postrider_lanes" (lane, is_ordered, route) VALUES (#1, #2, ?2)

@@ -1,0 +1,1 @@
+INSERT INTO "postrider_lane_marks" (lane) VALUES (#1)

@@ -1,0 +1,1 @@
+SELECT COUNT(*) FROM "postrider_dead" WHERE transport = ?1

@@ -1,0 +1,2 @@
+INSERT INTO "postrider_deferred" (due_at, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, deliver_at, created_at, tenant, envelope,
+    ce_source, ce_subject, ce_time, ce_dataschema, correlation_id, causation_id, traceparent, body_empty, tracestate, headers, ce_extensions, body) VALUES (#11, #1, #2, #3, #4$, #5, #6, #7, #8, #11, #12, #13, #14, #15, #16, #17, #18, #20, #21, #22, #10!, #23, #9$, #19$, #10$)

@@ -1,0 +1,1 @@
+DELETE FROM "postrider_dead" WHERE id = #1

@@ -1,0 +1,2 @@
+SELECT o.lane FROM "postrider_lanes" l JOIN "postrider_outbox" o ON o.lane = l.lane AND o.id = ?1
+UNION ALL SELECT o.lane FROM "postrider_lanes" l JOIN "postrider_deferred" o ON o.lane = l.lane AND o.id = ?1

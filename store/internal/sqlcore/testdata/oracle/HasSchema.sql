@@ -1,0 +1,1 @@
+SELECT COUNT(*) FROM all_users WHERE username = ?1

@@ -1,0 +1,1 @@
+SELECT lane FROM "postrider_lanes" WHERE owner = ?1 ORDER BY lane FOR UPDATE

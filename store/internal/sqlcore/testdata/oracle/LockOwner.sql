@@ -1,0 +1,1 @@
+SELECT expires_at, ended FROM "postrider_relays" WHERE owner = ?1 FOR UPDATE

@@ -1,0 +1,1 @@
+LOCK TABLE "postrider_routes" IN EXCLUSIVE MODE

@@ -1,0 +1,1 @@
+DELETE FROM "postrider_inbox" WHERE consumer = ?1 AND message_id = ?2 AND token = ?3

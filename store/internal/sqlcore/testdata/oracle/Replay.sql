@@ -1,0 +1,6 @@
+> SELECT d.id FROM "postrider_dead" d WHERE d.id IN (SELECT /*+ CARDINALITY(u 10) */ u.id FROM ([< UNION ALL |SELECT j.ord, HEXTORAW(j.id) AS id FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord NUMBER PATH '$[0]', id VARCHAR2(32) PATH '$[1]')) j>]) u)
+   AND NOT EXISTS (SELECT 1 FROM "postrider_outbox" p WHERE p.lane = d.lane AND p.id = d.id) ORDER BY d.id FOR UPDATE
+;; INSERT INTO "postrider_outbox" (pos, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, headers, body, deliver_at, created_at, tenant, envelope, ce_source, ce_subject, ce_time, ce_dataschema, ce_extensions, correlation_id, causation_id, traceparent, tracestate, body_empty)
+SELECT CASE WHEN d.pos = 0 OR EXISTS (SELECT 1 FROM "postrider_outbox" p WHERE p.lane = d.lane AND p.pos = d.pos) THEN NULL ELSE d.pos END, d.lane, d.id, d.key_hash, d.ordering_key, d.transport, d.message_type, d.destination, d.content_type, d.headers, d.body, d.deliver_at, d.created_at, d.tenant, d.envelope, d.ce_source, d.ce_subject, d.ce_time, d.ce_dataschema, d.ce_extensions, d.correlation_id, d.causation_id, d.traceparent, d.tracestate, d.body_empty
+  FROM "postrider_dead" d WHERE d.id = #1
+   AND NOT EXISTS (SELECT 1 FROM "postrider_outbox" p WHERE p.lane = d.lane AND p.id = d.id)

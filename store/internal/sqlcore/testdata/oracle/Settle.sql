@@ -1,0 +1,2 @@
+> SELECT /*+ USE_NL(o) INDEX(o (lane, pos)) */ o.id FROM "postrider_outbox" o WHERE (o.lane, o.pos, o.id) IN (SELECT /*+ CARDINALITY(u 10) */ u.lane, u.pos, u.id FROM ([< UNION ALL |SELECT j.ord, j.lane, j.pos, HEXTORAW(j.id) AS id FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', pos NUMBER PATH '$[2]', id VARCHAR2(32) PATH '$[3]')) j>]) u) ORDER BY o.lane, o.pos FOR UPDATE
+;; DELETE /*+ INDEX(o (lane, pos)) */ FROM "postrider_outbox" o WHERE o.lane = #1 AND o.pos = #2 AND o.id = #3
