@@ -219,6 +219,7 @@ func TestV3_health(t *testing.T) {
 	if _, err := mem.ParkKey(t.Context(), outbox.ParkedKey{Route: "default", Key: []byte("parked")}); err != nil {
 		t.Fatal(err)
 	}
+	bury(t, mem, put("dead", time.Time{}))
 	for count, want := range map[int64]health.Status{1: health.Degraded, 2: health.Degraded, 3: health.Healthy} {
 		if r := check(t, mem, &health.Thresholds{DegradedCount: count}, now); r.Status != want || r.Pending != 2 {
 			t.Errorf("threshold %d: got %v of %d pending, want %v of 2", count, r.Status, r.Pending, want)
@@ -227,6 +228,36 @@ func TestV3_health(t *testing.T) {
 	if r := check(t, mem, &health.Thresholds{DegradedAge: time.Hour}, now); r.Status != health.Degraded {
 		t.Errorf("an hour old: got %+v", r)
 	}
+}
+
+// bury makes a dead letter of the one message of the key "dead".
+func bury(t *testing.T, mem *storetest.Mem, id outbox.ID) {
+	t.Helper()
+	owner := outbox.NewID()
+	g, err := mem.AcquireLanes(t.Context(), outbox.LaneRequest{Owner: owner, Routes: []string{"default"}, Want: 100, TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make([]outbox.LaneRow, 8)
+	for _, l := range g.Leases {
+		n, err := mem.ReadLanes(t.Context(), []outbox.LaneRead{{Lane: l.Lane, Keys: [][]byte{[]byte("dead")}}}, rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows[:n] {
+			if r.Record.ID != id {
+				t.Fatalf("the key has the row %s, want %s alone", r.Record.ID, id)
+			}
+			res, err := mem.SettleLanes(t.Context(), outbox.SettleRequest{Owner: owner, Settlements: []outbox.Settlement{{
+				Lane: l.Lane, Epoch: l.Epoch, Pos: r.Pos, ID: id, Outcome: outbox.SettleDead, Reason: "no",
+			}}})
+			if err != nil || res[0] != outbox.Settled {
+				t.Fatal(res, err)
+			}
+			return
+		}
+	}
+	t.Fatal("the key has no row")
 }
 
 func get(h http.Handler, path string) (int, map[string]any) {

@@ -18,6 +18,9 @@ type counter struct {
 	base driver.Driver
 	dsn  string
 
+	// instead are texts that are sent in the place of others.
+	instead map[string]string
+
 	mu    sync.Mutex
 	texts []string
 }
@@ -77,6 +80,9 @@ func (c *countedConn) ExecContext(ctx context.Context, text string, args []drive
 
 func (c *countedConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
 	c.c.add(text)
+	if other, ok := c.c.instead[text]; ok {
+		text = other
+	}
 	return c.Conn.(driver.QueryerContext).QueryContext(ctx, text, args)
 }
 

@@ -276,12 +276,19 @@ func TestDialectOfAnotherEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lite.Close()
+	my, err := sql.Open("mysql", "root@tcp(127.0.0.1:1)/none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer my.Close()
 	for _, tc := range []struct {
 		db   *sql.DB
 		d    *sqlstore.Dialect
 		opts *sqlstore.Options
 		says string
 	}{
+		{my, sqlstore.PostgreSQL, nil, "MySQL"},
+		{pg, sqlstore.MySQL, nil, "PostgreSQL"},
 		{pg, sqlstore.SQLite, nil, "PostgreSQL"},
 		{lite, sqlstore.PostgreSQL, nil, "SQLite"},
 		{lite, sqlstore.SQLite, &sqlstore.Options{RelayDB: pg}, "PostgreSQL"},
@@ -332,6 +339,30 @@ func TestDialectOfAnotherServer(t *testing.T) {
 					t.Errorf("%s with dialect %s: got %v, want outbox.ErrInvalidArgument", what, d, err)
 				}
 			}
+		}
+	})
+}
+
+// TestServerTooOld: the error names the version and the least that is needed, before
+// anything is created.
+func TestServerTooOld(t *testing.T) {
+	onSQL(t, func(t *testing.T, e engine) {
+		ask, old := `SELECT version()`, map[string]string{"PostgreSQL 12.22 on x86_64-pc-linux-gnu": "PostgreSQL 13"}
+		switch e.dialect {
+		case sqlstore.SQLite:
+			ask, old = `SELECT sqlite_version()`, map[string]string{"3.34.1": "3."}
+		case sqlstore.MySQL:
+			ask = `SELECT CONCAT(VERSION(), ' ', @@version_comment)`
+			old = map[string]string{"10.5.23-MariaDB-log mariadb.org": "MariaDB 10.6", "5.7.44-log MySQL Community Server (GPL)": "8.0.19"}
+		}
+		for version, least := range old {
+			db, c := e.counted(t)
+			c.instead = map[string]string{ask: `SELECT '` + version + `'`}
+			s := e.store(t, db, nil)
+			wantSchemaError(t, "Check", s.Check(t.Context()), `"`+version+`"`, "needs is "+least, "upgrade")
+			wantSchemaError(t, "Migrate", s.Migrate(t.Context()), `"`+version+`"`, "needs is "+least, "upgrade")
+			c.instead = nil
+			wantSchemaError(t, "Check after a refused Migrate", s.Check(t.Context()), "no tables")
 		}
 	})
 }
