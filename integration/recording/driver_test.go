@@ -75,6 +75,11 @@ func (r *recorder) meet(text string, args []driver.NamedValue) (rows [][]driver.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.count(text, args)
+	if r.e.args != nil {
+		if err := r.e.args(text, args); err != nil {
+			r.bad = append(r.bad, fmt.Sprintf("%v: %s", err, text))
+		}
+	}
 	var found []known
 	for _, k := range r.steps {
 		if k.pattern.MatchString(text) {
@@ -89,6 +94,7 @@ func (r *recorder) meet(text string, args []driver.NamedValue) (rows [][]driver.
 	}
 	changed = 1
 	var list []row
+	answering := ""
 	for _, k := range found {
 		r.ran[k.statement] |= 1 << k.step
 		label, call := k.label(), r.e.describe(args)
@@ -100,12 +106,16 @@ func (r *recorder) meet(text string, args []driver.NamedValue) (rows [][]driver.
 		}
 		// Two statements may begin alike: the one that has an answer is meant.
 		if answer := r.answers[k.statement]; len(answer) > 0 {
+			answering = k.statement
 			if list = answer; k.asks {
 				list = list[:1]
 			}
 		}
 	}
 	for _, l := range list {
+		if r.e.row != nil {
+			l = r.e.row(answering, l)
+		}
 		values := make([]driver.Value, len(l))
 		for i, v := range l {
 			values[i] = r.e.value(v)
@@ -165,6 +175,8 @@ func (e *engine) describe(args []driver.NamedValue) string {
 				fmt.Fprintf(&b, " and %d zeros", n)
 			}
 		case nil:
+		case [][]byte:
+			fmt.Fprintf(&b, " %x", v)
 		default:
 			fmt.Fprintf(&b, " %v", v)
 		}

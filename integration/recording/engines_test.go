@@ -33,6 +33,15 @@ type engine struct {
 	// value is a value of a row as the driver returns it from a column that holds such
 	// values in this engine's schema.
 	value func(any) driver.Value
+	// row is a row of a statement as this engine's columns have it, before its values;
+	// nil leaves it.
+	row func(statement string, r row) row
+	// args says what is wrong with the arguments of a text as a whole; it may be nil.
+	args func(text string, args []driver.NamedValue) error
+	// users: a schema is a user, and not created.
+	users bool
+	// prevs: a read tells of a key's earlier rows by itself.
+	prevs bool
 	// unused are the texts of the dialect that stand for something that this test does
 	// not do.
 	unused []string
@@ -47,6 +56,11 @@ var engines = []*engine{
 			return err
 		},
 		value: valueMySQL,
+	},
+	{
+		name: schema.Oracle, dialect: sqlstore.Oracle, version: "19.0.0.0.0 Oracle Database 19c Enterprise Edition, AL32UTF8",
+		mark: ":", here: "SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')", open: `"`, close: `"`, direct: true, users: true, prevs: true,
+		check: checkOracle, args: argsOracle, row: rowOracle, value: valueOracle,
 	},
 }
 
@@ -129,8 +143,9 @@ const otherSchema = "shop"
 
 var (
 	repeated = regexp.MustCompile(`(?s)^\[\[(.*?)\|(.*?)\]\]`)
+	parted   = regexp.MustCompile(`(?s)^\[<(.*?)\|(.*?)>\]`)
 	limit    = regexp.MustCompile(`^(LIMIT 32\b|TOP \(32\)|FETCH FIRST 32 ROWS|FETCH NEXT 32 ROWS)`)
-	argument = regexp.MustCompile(`^[?#]\d+`)
+	argument = regexp.MustCompile(`^[?#]\d+[$!^]?`)
 	listed   = regexp.MustCompile(`^#\d+\.\.`)
 )
 
@@ -145,6 +160,11 @@ func (e *engine) pattern(text string) string {
 		switch {
 		case repeated.MatchString(text):
 			m := repeated.FindStringSubmatch(text)
+			between, body := e.pattern(m[1]), e.pattern(m[2])
+			b.WriteString("(?:" + body + "(?:" + between + body + ")*)")
+			text = text[len(m[0]):]
+		case parted.MatchString(text):
+			m := parted.FindStringSubmatch(text)
 			between, body := e.pattern(m[1]), e.pattern(m[2])
 			b.WriteString("(?:" + body + "(?:" + between + body + ")*)")
 			text = text[len(m[0]):]
