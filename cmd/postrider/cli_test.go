@@ -218,18 +218,21 @@ func TestHelpAndVersion(t *testing.T) {
 func TestMigrateAndStatus(t *testing.T) {
 	t.Parallel()
 	db := "--db=sqlite:" + filepath.Join(t.TempDir(), "o.db")
-	for range 2 {
+	for _, did := range []string{"created at", "at"} {
 		got := call(t, nil, "migrate", db, "--routes=mail:2:1,default")
+		if !strings.Contains(got.stdout, `o.db, prefix "postrider_": tables `+did+" version 1\n") {
+			t.Errorf("migrate does not say where, and that tables are %s a version: %s", did, got.stdout)
+		}
 		if got.code != 0 || !strings.Contains(got.stdout, "route mail: 2 ordered lanes, 1 unordered") || !strings.Contains(got.stdout, "route default: 16 ordered lanes, 8 unordered") {
 			t.Fatalf("migrate: status %d, %s%s", got.code, got.stdout, got.err)
 		}
 	}
 	got := call(t, nil, "status", db)
-	if got.code != 0 || !strings.Contains(got.stdout, "mail") || !strings.Contains(got.stdout, "0 of 3") || !strings.Contains(got.stdout, "no relay is alive") {
+	if got.code != 0 || !strings.Contains(got.stdout, `o.db, prefix "postrider_", tables at version 1`) || !strings.Contains(got.stdout, "mail") || !strings.Contains(got.stdout, "0 of 3") || !strings.Contains(got.stdout, "no relay is alive") {
 		t.Errorf("status: status %d, %s%s", got.code, got.stdout, got.err)
 	}
 	got = call(t, nil, "status", db, "--json")
-	if got.code != 0 || !strings.HasPrefix(got.stdout, `{"database":"sqlite:`) || !strings.Contains(got.stdout, `"lanes":3,"lanes_held":0`) || strings.Count(got.stdout, "\n") != 1 {
+	if got.code != 0 || !strings.HasPrefix(got.stdout, `{"database":"sqlite:`) || !strings.Contains(got.stdout, `","schema":"","prefix":"postrider_","schema_version":1,`) || !strings.Contains(got.stdout, `"lanes":3,"lanes_held":0`) || strings.Count(got.stdout, "\n") != 1 {
 		t.Errorf("status --json: status %d, %s%s", got.code, got.stdout, got.err)
 	}
 	got = call(t, nil, "migrate", db, "--routes=mail:5:1")

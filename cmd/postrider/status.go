@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/schema"
 )
 
 type statusCmd struct {
@@ -18,6 +20,8 @@ type statusCmd struct {
 // status is the JSON form; names and meanings are stable.
 type status struct {
 	Database string        `json:"database"`
+	Name     string        `json:"schema"` // "" where none is set
+	Prefix   string        `json:"prefix"`
 	Schema   int           `json:"schema_version"`
 	Now      time.Time     `json:"now"`
 	Routes   []statusRoute `json:"routes"`
@@ -55,7 +59,7 @@ type statusRelay struct {
 
 // Run shows the overview. It changes nothing.
 func (c *statusCmd) Run(p *program) error {
-	_, st, err := p.openChecked()
+	s, st, err := p.openChecked()
 	if err != nil {
 		return err
 	}
@@ -73,10 +77,11 @@ func (c *statusCmd) Run(p *program) error {
 		return err
 	}
 	view := newStatus(st.Database.Name, o, parked)
+	view.Name, view.Prefix = s.schema, cmp.Or(s.prefix, schema.DefaultPrefix)
 	if c.JSON {
 		return printJSON(p.stdout, view)
 	}
-	return view.write(p.stdout)
+	return view.write(p.stdout, s.place())
 }
 
 func newStatus(database string, o outbox.Overview, parked []outbox.ParkedKey) status {
@@ -104,8 +109,8 @@ func newStatus(database string, o outbox.Overview, parked []outbox.ParkedKey) st
 	return s
 }
 
-func (s status) write(out io.Writer) error {
-	fmt.Fprintf(out, "%s, tables at version %d, %s\n\n", s.Database, s.Schema, s.Now.Format(time.RFC3339))
+func (s status) write(out io.Writer, place string) error {
+	fmt.Fprintf(out, "%s, %s, tables at version %d, %s\n\n", s.Database, place, s.Schema, s.Now.Format(time.RFC3339))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ROUTE\tPENDING\tOLDEST\tDEFERRED\tDEAD\tPARKED KEYS\tLANES HELD")
 	for _, r := range s.Routes {

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/app"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/schema"
 	"github.com/postrider/postrider/store/sqlstore"
 )
 
@@ -22,6 +27,15 @@ func (p *program) openStore(s *settings, create bool) (*app.Store, error) {
 	return app.OpenStore(p.ctx, s.db, &app.StoreOptions{Schema: s.schema, Prefix: s.prefix, Routes: s.routes, Create: create})
 }
 
+// place names where the tables of the settings are, beside the database.
+func (s *settings) place() string {
+	prefix := fmt.Sprintf("prefix %q", cmp.Or(s.prefix, schema.DefaultPrefix))
+	if s.schema == "" {
+		return prefix
+	}
+	return fmt.Sprintf("schema %q, %s", s.schema, prefix)
+}
+
 type migrateCmd struct {
 	storeFlags
 }
@@ -37,6 +51,11 @@ func (*migrateCmd) Run(p *program) error {
 		return err
 	}
 	defer st.Close()
+	// A wrong name makes tables that nobody looks for: it is said that they are new.
+	did := "tables at"
+	if _, err := st.Inspect(p.ctx, time.Now()); errors.Is(err, outbox.ErrSchema) {
+		did = "tables created at"
+	}
 	if err := st.Migrate(p.ctx); err != nil {
 		return err
 	}
@@ -48,7 +67,7 @@ func (*migrateCmd) Run(p *program) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(p.stdout, "%s: tables at version %d\n", st.Database.Name, o.Schema)
+	fmt.Fprintf(p.stdout, "%s, %s: %s version %d\n", st.Database.Name, s.place(), did, o.Schema)
 	for _, r := range o.Routes {
 		fmt.Fprintf(p.stdout, "route %s: %d ordered lanes, %d unordered\n", r.Name, r.Ordered, r.Unordered)
 	}

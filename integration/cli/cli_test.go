@@ -353,6 +353,22 @@ func TestScript(t *testing.T) {
 	})
 }
 
+// A schema whose name is wrong is created: migrate says so, and status where it looks.
+func TestPlaceIsNamed(t *testing.T) {
+	t.Parallel()
+	db := postgres(t)
+	for _, c := range []struct{ command, says string }{
+		{"migrate", `schema "typo", prefix "p_": tables created at version 1`},
+		{"migrate", `schema "typo", prefix "p_": tables at version 1`},
+		{"status", `schema "typo", prefix "p_", tables at version 1`},
+	} {
+		code, p := run(t, nil, c.command, "--db", db.url, "--schema", "typo", "--prefix", "p_")
+		if code != 0 || !strings.Contains(p.stdout.String(), c.says) {
+			t.Errorf("%s ends with %d and does not say %s", c.command, code, c.says)
+		}
+	}
+}
+
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, db database) {
