@@ -32,6 +32,7 @@ var engines = []engine{
 	{"postgres", "pgx", testenv.Postgres, sqlstore.PostgreSQL},
 	{"sqlite", "sqlite", testenv.SQLite, sqlstore.SQLite},
 	{"mysql", "mysql", testenv.MySQL, sqlstore.MySQL},
+	{"oracle", "oracle", testenv.Oracle, sqlstore.Oracle},
 }
 
 func onEngines(t *testing.T, run func(t *testing.T, e engine)) {
@@ -71,8 +72,12 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	onEngines(t, func(t *testing.T, e engine) {
 		db, s := e.open(t)
+		table := "postrider_inbox"
+		if e.dialect == sqlstore.Oracle {
+			table = `"postrider_inbox"` // or it would be one in capitals
+		}
 		inboxtest.Run(t, func(t *testing.T) inboxtest.Fixture[sqlstore.Tx] {
-			if _, err := db.Exec(`DELETE FROM postrider_inbox`); err != nil {
+			if _, err := db.Exec(`DELETE FROM ` + table); err != nil {
 				t.Fatal(err)
 			}
 			return inboxtest.Fixture[sqlstore.Tx]{

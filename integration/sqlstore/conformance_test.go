@@ -45,6 +45,8 @@ func harness(t *testing.T, e engine) storetest.Harness[sqlstore.Tx] {
 						switch e.dialect {
 						case sqlstore.MySQL:
 							text = fmt.Sprintf("UPDATE postrider_%s SET headers = x'09ff' WHERE id = ?", table)
+						case sqlstore.Oracle:
+							text = fmt.Sprintf(`UPDATE "postrider_%s" SET headers = TO_BLOB(HEXTORAW('09ff')) WHERE id = :1`, table)
 						case sqlstore.PostgreSQL:
 							text, arg = fmt.Sprintf(`UPDATE "%s"."postrider_%s" SET headers = '\x09ff'::bytea WHERE id = $1::uuid`, opts.Schema, table), id.String()
 						}
@@ -77,7 +79,12 @@ func harness(t *testing.T, e engine) storetest.Harness[sqlstore.Tx] {
 }
 
 func TestConformance(t *testing.T) {
-	onSQL(t, func(t *testing.T, e engine) { storetest.Run(t, harness(t, e)) })
+	on(t, func(t *testing.T, e engine) {
+		if e.driver == oracle.driver {
+			e.dsn(t) // the suite is skipped as a whole, or fails where it is required
+		}
+		storetest.Run(t, harness(t, e))
+	}, postgres, sqlite, mysql, oracle)
 }
 
 // TestModel is not for MySQL yet: among deferred rows that are due at one instant

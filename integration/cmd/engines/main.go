@@ -142,7 +142,7 @@ func engines(record string) (columns []column) {
 	pg := strings.TrimSpace("PostgreSQL " + version("postgres"))
 	return []column{
 		{pg, "postgres"}, {pg + ", pgxstore", "pgxstore"}, {mariadb, mariadbRan}, {mysql, mysqlRan},
-		{strings.TrimSpace("SQLite " + version("sqlite")), "sqlite"},
+		{strings.TrimSpace("SQLite " + version("sqlite")), "sqlite"}, {strings.TrimSpace("Oracle " + version("oracle")), "oracle"},
 	}
 }
 
