@@ -33,8 +33,12 @@ func main() {
 	}
 }
 
-// suites are packages of integration with a TestConformance.
+// suites are packages of integration with conformance suites.
 var suites = []string{"./sqlstore", "./pgxstore", "./inbox"}
+
+// tests are those of the suites whose subtests are rules: the second is the inbox of
+// pgxstore.
+var tests = []string{"TestConformance", "TestInbox"}
 
 func run(ctx context.Context) error {
 	root, err := testenv.Root()
@@ -47,7 +51,7 @@ func run(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir)
 	record := filepath.Join(dir, "record")
-	args := append([]string{"test", "-json", "-count=1", "-run", "^TestConformance$"}, suites...)
+	args := append([]string{"test", "-json", "-count=1", "-run", "^("+strings.Join(tests, "|")+")$"}, suites...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(root, "integration")
 	cmd.Env = append(os.Environ(), testenv.EnvRecord+"="+record)
@@ -94,7 +98,7 @@ func read(r io.Reader) (rules results, failed []string, err error) {
 			return nil, nil, fmt.Errorf("read what go test says: %w", err)
 		}
 		parts := strings.Split(e.Test, "/")
-		if e.Action != "pass" && e.Action != "fail" || len(parts) < 2 || parts[0] != "TestConformance" {
+		if e.Action != "pass" && e.Action != "fail" || len(parts) < 2 || !slices.Contains(tests, parts[0]) {
 			continue
 		}
 		engine := parts[1]
