@@ -87,6 +87,7 @@ engines:
 # Postrider beside its rivals, within an hour on two cores; leave the machine
 # alone meanwhile. Writes report.json and docs/performance.md:
 #   make bench ARGS='-scenario drain,ordered'
+#   make bench ARGS='-scenario mariadb -into docs/performance/report.json'
 .PHONY: bench
 bench:
 	@go build -o $(BIN)/testrun ./integration/cmd/testrun

@@ -3,6 +3,7 @@
 // and in order: a run that loses, repeats or reorders is a failure, not a figure.
 //
 //	go run ./bench -db postgres://user@host/empty_database -scenario all -out report.json
+//	go run ./bench -scenario mariadb -into docs/performance/report.json
 //	go run ./bench -page docs/performance.md -out report.json
 //
 // It wants a database of its own and refuses one that holds anything it did not
@@ -47,10 +48,10 @@ func main() {
 }
 
 type flags struct {
-	db, mysql, scenarios, only, out, page, profile string
-	repeat                                         int
-	scale                                          float64
-	list                                           bool
+	db, mysql, scenarios, only, out, into, page, profile string
+	repeat                                               int
+	scale                                                float64
+	list                                                 bool
 }
 
 func parse(args []string, errs io.Writer) (flags, error) {
@@ -62,6 +63,7 @@ func parse(args []string, errs io.Writer) (flags, error) {
 	fs.StringVar(&f.scenarios, "scenario", "all", "scenarios, separated by commas, or all")
 	fs.StringVar(&f.only, "only", "", "contestants: parts of their names, separated by commas; all by default")
 	fs.StringVar(&f.out, "out", "report.json", "`file` of the report")
+	fs.StringVar(&f.into, "into", "", "the report is that in this `file`, with the scenarios of this run in the place of its own and a note that they were measured by themselves")
 	fs.StringVar(&f.page, "page", "", "make this Markdown `file`, with charts beside it, of the report in -out, and measure nothing")
 	fs.StringVar(&f.profile, "cpuprofile", "", "`directory` for a CPU profile of each run of Postrider")
 	fs.IntVar(&f.repeat, "repeat", 5, "repetitions of each comparison")
@@ -73,6 +75,8 @@ func parse(args []string, errs io.Writer) (flags, error) {
 	switch {
 	case fs.NArg() > 0:
 		return f, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	case f.into != "" && f.only != "":
+		return f, fmt.Errorf("-into %s takes whole scenarios: leave -only out", f.into)
 	case f.repeat < 1 || f.scale <= 0 || f.scale > 1:
 		return f, fmt.Errorf("-repeat %d, -scale %g: use 1 or more, and more than 0 to 1", f.repeat, f.scale)
 	}
@@ -160,5 +164,15 @@ func measure(ctx context.Context, f flags, chosen []scenario.Scenario, progress 
 	if failed := rep.Failures(); len(failed) > 0 {
 		return fmt.Errorf("%d failures:\n%s", len(failed), strings.Join(failed, "\n"))
 	}
-	return nil
+	if f.into == "" {
+		return nil
+	}
+	whole, err := report.Read(f.into)
+	if err != nil {
+		return err
+	}
+	if err := whole.Add(rep); err != nil {
+		return err
+	}
+	return whole.Write(f.out)
 }

@@ -110,6 +110,9 @@ func (s *Scenario) section(b *bytes.Buffer, chart string, drawn bool) {
 	if s.Skipped != "" {
 		fmt.Fprintf(b, "\nNot run: %s\n", s.Skipped)
 	}
+	if a := s.Apart; a != nil {
+		fmt.Fprintf(b, "\nMeasured by itself: %s, %d repetitions, load average before and after %s; %s.\n", a.Started.Format("2006-01-02"), a.Repeat, a.LoadBefore, a.LoadAfter)
+	}
 	if drawn {
 		fmt.Fprintf(b, "\n![%s: %s](%s)\n", s.Title, s.charted(), chart)
 	}

@@ -41,7 +41,15 @@ type Scenario struct {
 	Step              float64 `json:",omitempty"` // seconds between those samples
 	Seconds           float64
 	Skipped           string // why it was not run
+	Apart             *Apart `json:",omitempty"` // nil: measured with the others
 	Variants          []*Variant
+}
+
+// Apart is the run of a scenario that was measured by itself, after the others.
+type Apart struct {
+	Started               time.Time
+	Repeat                int
+	LoadBefore, LoadAfter string
 }
 
 // Variant is one comparison: its contestants ran in turns.
@@ -138,6 +146,35 @@ func (r *Report) Failures() (all []string) {
 		}
 	}
 	return all
+}
+
+// Add puts the scenarios of another run among those of r, which go if they have
+// the same names, and notes the versions and settings that are new.
+func (r *Report) Add(other *Report) error {
+	if r.Machine.CPU != other.Machine.CPU || r.Machine.Cores != other.Machine.Cores || r.Scale != other.Scale {
+		return fmt.Errorf("the report is of %d cores of %q at scale %g, the run of %d cores of %q at scale %g: measure all of it again",
+			r.Machine.Cores, r.Machine.CPU, r.Scale, other.Machine.Cores, other.Machine.CPU, other.Scale)
+	}
+	for _, sc := range other.Scenarios {
+		sc.Apart = &Apart{other.Started, other.Repeat, other.Machine.LoadBefore, other.Machine.LoadAfter}
+		i := slices.IndexFunc(r.Scenarios, func(s *Scenario) bool { return s.Name == sc.Name })
+		if i < 0 {
+			r.Scenarios = append(r.Scenarios, sc)
+			continue
+		}
+		r.Scenarios[i] = sc
+	}
+	r.Versions, r.Settings = addSettings(r.Versions, other.Versions), addSettings(r.Settings, other.Settings)
+	return nil
+}
+
+func addSettings(to, more []Setting) []Setting {
+	for _, s := range more {
+		if !slices.ContainsFunc(to, func(t Setting) bool { return t.Name == s.Name }) {
+			to = append(to, s)
+		}
+	}
+	return to
 }
 
 // Find returns a series; nil if there is none.

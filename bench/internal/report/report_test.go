@@ -59,6 +59,40 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// A scenario of a later run takes the place of the earlier one, and says so; a
+// run on another machine is refused.
+func TestAdd(t *testing.T) {
+	t.Parallel()
+	r, later := sampleReport(), sampleReport()
+	r.Versions, later.Versions = []Setting{{"Go", "1"}}, []Setting{{"Go", "1"}, {"MariaDB", "10.11"}}
+	later.Scenarios[0].Title = "Drain again"
+	later.Scenarios = append(later.Scenarios, &Scenario{Name: "mariadb", Title: "MariaDB"})
+	later.Machine.LoadBefore = "0.10"
+	if err := r.Add(later); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "performance.md")
+	if err := r.Page(path); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, times := range map[string]int{
+		"## Drain again\n": 1, "## Drain\n": 0, "## MariaDB\n": 1, "| Go | 1 |": 1, "| MariaDB | 10.11 |": 1,
+		"Measured by itself: 0001-01-01, 3 repetitions, load average before and after 0.10;": 2,
+	} {
+		if got := strings.Count(string(b), want); got != times {
+			t.Errorf("the page has %q %d times, want %d", want, got, times)
+		}
+	}
+	later.Machine.Cores = 64
+	if err := r.Add(later); err == nil || !strings.Contains(err.Error(), "64 cores") {
+		t.Errorf("a run on another machine: %v", err)
+	}
+}
+
 func TestFigure(t *testing.T) {
 	t.Parallel()
 	for x, want := range map[float64]string{0: "0", 1234567: "1,234,567", -1000: "-1,000", 999.6: "1,000", 12.34: "12.3", 1.5: "1.50", 0.0033: "0.0033"} {
