@@ -218,7 +218,10 @@ type texts struct {
 	ReadKeys    limited // u(lane, after, upto, key_hash, key)
 	SweepRanges limited // u(lane, after, upto)
 	BodyPart    string  // lane, pos, id, first byte, bytes
-	KeyPrevs    string  // u(read, lane, key_hash, after), by reads; "" where reads tell
+	// The last rows of keys at or below the cursor; "" where reads tell. Above is of
+	// keys that are seen up to a position; "" where that spares nothing.
+	KeyPrevs      string // u(read, lane, key_hash, after), by reads
+	KeyPrevsAbove string // u(read, lane, key_hash, above, after)
 	// By hints, where the engine has them; else empty.
 	SettleAt       string // u(lane, pos, id, hint), in the order of positions
 	SettleMarkedAt string // the same u, m(lane, epoch, pos), owner
