@@ -74,3 +74,22 @@ func onlyReads(t *testing.T, s stores.Store, db *sql.DB, refusal string) {
 		t.Error("AcquireLanes on a server that only reads")
 	}
 }
+
+// TestSQLiteReadOnly: a file that is opened to read can be looked at, and no relay
+// starts on it.
+func TestSQLiteReadOnly(t *testing.T) {
+	t.Parallel()
+	_, _, dsn := sqlite.migrated(t, nil)
+	db := sqlite.open(t, dsn+"&mode=ro")
+	s := sqlite.store(t, db, nil)
+	if err := s.Check(t.Context()); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	if n, err := s.PendingCount(t.Context(), time.Now()); err != nil || n != 0 {
+		t.Errorf("pending: got %d, %v", n, err)
+	}
+	wantRefused(t, "CheckRelay", s.CheckRelay(t.Context()), "readonly database")
+	if err := tryEnlist(t.Context(), s, db, record("k")); err == nil || !strings.Contains(err.Error(), "readonly database") {
+		t.Errorf("Enlist: got %v, want an error about a readonly database", err)
+	}
+}

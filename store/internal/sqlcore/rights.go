@@ -127,7 +127,7 @@ func (s *Store) CheckRelay(ctx context.Context) error {
 		if s.q.TryRights != "" {
 			// Other errors say nothing of rights.
 			if _, err := q.Exec(ctx, s.q.TryRights); err != nil && s.d.denied(err) {
-				return err
+				return fmt.Errorf("%w: %w", outbox.ErrRefused, err)
 			}
 		}
 		if s.q.Rights == "" {

@@ -34,6 +34,7 @@ var sqliteDialect = Dialect{
 	missing:       func(err error) bool { return strings.Contains(err.Error(), "no such table") },
 	busy:          busySQLite,
 	refused:       func(err error) bool { c := codeSQLite(err); return c == 18 || c == 19 }, // too big, constraint
+	denied:        func(err error) bool { return strings.Contains(err.Error(), "readonly database") },
 	prepare:       prepareSQLite,
 	beforeMigrate: writeAhead,
 	inOrder:       true,
@@ -72,13 +73,15 @@ var sqliteDialect = Dialect{
 		Version: `SELECT sqlite_version()`,
 		Absent: `SELECT t.name FROM (` + eachTable("SELECT '%s' AS name, {~%[1]s} AS place", " UNION ALL ") + `) t
  WHERE NOT EXISTS (SELECT 1 FROM sqlite_master m WHERE m.type = 'table' AND m.name = t.place)`,
-		HasMeta:  `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = {~meta}`,
-		Meta:     `SELECT name, value FROM {meta}`,
-		Routes:   `SELECT name, first_lane, ordered_lanes, unordered_lanes FROM {routes} ORDER BY first_lane`,
-		AddRoute: `INSERT INTO {routes} (name, first_lane, ordered_lanes, unordered_lanes) VALUES (?1, ?2, ?3, ?4)`,
-		AddLanes: `INSERT INTO {lanes} (lane, is_ordered, route) SELECT u.lane, u.is_ordered, ?2 FROM ` + rowsSQLite("lane", "is_ordered"),
-		AddMarks: `INSERT INTO {lane_marks} (lane) SELECT u.lane FROM {u:lane}`,
-		Now:      `SELECT {now}`,
+		// A file that may only be read takes BEGIN IMMEDIATE, and begins to read.
+		TryRights: `DELETE FROM {relays} WHERE 1 = 0`,
+		HasMeta:   `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = {~meta}`,
+		Meta:      `SELECT name, value FROM {meta}`,
+		Routes:    `SELECT name, first_lane, ordered_lanes, unordered_lanes FROM {routes} ORDER BY first_lane`,
+		AddRoute:  `INSERT INTO {routes} (name, first_lane, ordered_lanes, unordered_lanes) VALUES (?1, ?2, ?3, ?4)`,
+		AddLanes:  `INSERT INTO {lanes} (lane, is_ordered, route) SELECT u.lane, u.is_ordered, ?2 FROM ` + rowsSQLite("lane", "is_ordered"),
+		AddMarks:  `INSERT INTO {lane_marks} (lane) SELECT u.lane FROM {u:lane}`,
+		Now:       `SELECT {now}`,
 
 		EnlistOne: `INSERT INTO {outbox} ({msg})
 SELECT {one}

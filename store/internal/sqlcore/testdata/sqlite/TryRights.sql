@@ -1,0 +1,1 @@
+DELETE FROM "postrider_relays" WHERE 1 = 0
