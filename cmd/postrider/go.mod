@@ -14,6 +14,7 @@ require (
 	github.com/nats-io/nats.go v1.55.0
 	github.com/postrider/postrider v0.0.0
 	github.com/postrider/postrider/transport/natstransport v0.0.0
+	github.com/sijms/go-ora/v2 v2.8.24
 	modernc.org/sqlite v1.62.0
 )
 

@@ -23,7 +23,7 @@ const (
 
 // Database is what a database URL says.
 type Database struct {
-	Engine string // Postgres, SQLite or MySQL
+	Engine string // Postgres, SQLite, MySQL or Oracle
 	Driver string // for sql.Open
 	DSN    string // for sql.Open; holds the password
 	Name   string // for messages: the URL without password and parameters
@@ -31,14 +31,14 @@ type Database struct {
 	secret []string
 }
 
-const dbForms = "use postgres://user:password@host:5432/database, mysql://user:password@host:3306/database, sqlite:path or file:path?parameters"
+const dbForms = "use postgres://user:password@host:5432/database, mysql://user:password@host:3306/database, oracle://user:password@host:1521/service, sqlite:path or file:path?parameters"
 
 // sqlitePragmas are for a file that producers and a relay share. Transactions
 // take the write lock at their begin: one that upgraded later could only fail.
 var sqliteDefaults = []string{"_pragma=journal_mode(WAL)", "_pragma=synchronous(NORMAL)", "_pragma=busy_timeout(5000)", "_txlock=immediate"}
 
 // ParseDatabase reads a database URL: postgres:// or postgresql://, mysql:// or
-// mariadb://, sqlite: and a path, or file: as SQLite knows it. Parameters of a
+// mariadb://, oracle:// (where the driver is built in), sqlite: and a path, or file: as SQLite knows it. Parameters of a
 // MySQL URL are those of its Go driver; interpolateParams is true unless it is
 // given. SQLite parameters that are not given
 // become journal_mode WAL, synchronous NORMAL, busy_timeout 5 s and immediate
@@ -71,6 +71,12 @@ func ParseDatabase(s string) (Database, error) {
 			return Database{}, err
 		}
 		return mysqlDatabase(u)
+	case scheme == Oracle:
+		u, err := parseURL(s)
+		if err != nil {
+			return Database{}, err
+		}
+		return oracleDatabase(u)
 	case scheme == "sqlite", scheme == "file":
 		path, query, _ := strings.Cut(rest, "?")
 		if scheme == "sqlite" {

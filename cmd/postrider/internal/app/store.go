@@ -212,6 +212,8 @@ func Dialect(engine string) *sqlstore.Dialect {
 		return sqlstore.SQLite
 	case MySQL:
 		return sqlstore.MySQL
+	case Oracle:
+		return sqlstore.Oracle
 	}
 	return nil
 }

@@ -106,7 +106,7 @@ func (o Options) validate() error {
 	if o.Crash && len(o.RelayCommand) == 0 {
 		return usage("--crash: this program does not say how its relays are started as child processes")
 	}
-	if d, err := app.ParseDatabase(o.DB); o.DB != "" && (err != nil || d.Engine == app.SQLite) {
+	if d, err := app.ParseDatabase(o.DB); o.DB != "" && (err != nil || d.Engine != app.Postgres && d.Engine != app.MySQL) {
 		return usage("--db is not the URL of a database on a server: use one such as postgres://user:password@host:5432/database or mysql://user:password@host:3306/database, or leave --db out for SQLite")
 	}
 	return nil

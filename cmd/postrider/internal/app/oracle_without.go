@@ -1,0 +1,5 @@
+//go:build !oracle
+
+package app
+
+const hasOracle = false
