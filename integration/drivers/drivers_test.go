@@ -5,9 +5,11 @@ package drivers_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"testing"
+	"time"
 
 	_ "github.com/lib/pq"
 
@@ -34,6 +36,67 @@ func TestConformance(t *testing.T) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			storetest.Run(t, harness(d))
+		})
+	}
+}
+
+// TestErrorsAreTold: what an error means is told from the driver's own, whose types the
+// store does not know. A relay depends on it: a settle that was refused is the
+// business of its row, any other error one of the database.
+func TestErrorsAreTold(t *testing.T) {
+	t.Parallel()
+	refuse := map[*sqlstore.Dialect]string{
+		sqlstore.PostgreSQL: `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
+			CREATE TRIGGER refuse BEFORE DELETE ON postrider_outbox FOR EACH ROW EXECUTE FUNCTION refuse()`,
+		sqlstore.SQLite: `CREATE TRIGGER refuse BEFORE DELETE ON postrider_outbox BEGIN SELECT RAISE(ABORT, 'not this one'); END`,
+	}
+	for _, d := range drivers {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			db, err := sql.Open(d.name, d.dsn(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			s, err := sqlstore.New(db, d.dialect, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.PendingCount(t.Context(), time.Now()); !errors.Is(err, outbox.ErrSchema) {
+				t.Errorf("without tables: got %v, want outbox.ErrSchema", err)
+			}
+			if err := s.Migrate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.ExecContext(t.Context(), refuse[d.dialect]); err != nil {
+				t.Fatal(err)
+			}
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback()
+			r := outbox.Record{ID: outbox.NewID(), Transport: "default", Type: "t.v1", CreatedAt: time.Now(),
+				Message: outbox.Message{Destination: "d", Key: []byte("k"), Event: outbox.Event{Source: "/t"}}}
+			if err := errors.Join(s.Enlist(t.Context(), tx, r), tx.Commit()); err != nil {
+				t.Fatal(err)
+			}
+			owner := outbox.NewID()
+			g, err := s.AcquireLanes(t.Context(), outbox.LaneRequest{Owner: owner, Routes: []string{"default"}, Want: 100, TTL: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lane := outbox.LaneOf(outbox.Route{First: 1, Ordered: 16, Unordered: 8}, r.ID, r.Message.Key)
+			rows := make([]outbox.LaneRow, 8)
+			if n, err := s.ReadLanes(t.Context(), []outbox.LaneRead{{Lane: lane}}, rows); err != nil || n != 1 {
+				t.Fatalf("read: got %d, %v, want 1", n, err)
+			}
+			_, err = s.SettleLanes(t.Context(), outbox.SettleRequest{Owner: owner, Settlements: []outbox.Settlement{
+				{Lane: lane, Epoch: g.Leases[lane-1].Epoch, Pos: rows[0].Pos, ID: r.ID, Outcome: outbox.SettleAccepted, Hint: rows[0].Hint},
+			}})
+			if !errors.Is(err, outbox.ErrRefused) {
+				t.Errorf("a settle that a trigger refuses: got %v, want outbox.ErrRefused", err)
+			}
 		})
 	}
 }

@@ -51,7 +51,7 @@ func run(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir)
 	record := filepath.Join(dir, "record")
-	args := append([]string{"test", "-json", "-count=1", "-run", "^("+strings.Join(tests, "|")+")$"}, suites...)
+	args := append([]string{"test", "-json", "-count=1", "-run", "^(" + strings.Join(tests, "|") + ")$"}, suites...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(root, "integration")
 	cmd.Env = append(os.Environ(), testenv.EnvRecord+"="+record)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -385,11 +386,21 @@ func busySQLite(err error) bool {
 	return strings.Contains(err.Error(), "database is locked") || strings.Contains(err.Error(), "database table is locked")
 }
 
-// codeSQLite is the primary result code, 0 if the driver does not tell.
+// codeSQLite is the primary result code, 0 if the driver does not tell. Errors of
+// modernc.org/sqlite have a method for it, those of mattn/go-sqlite3 a field.
 func codeSQLite(err error) int {
 	var e interface{ Code() int }
 	if errors.As(err, &e) {
 		return e.Code() & 0xff
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		v := reflect.Indirect(reflect.ValueOf(err))
+		if v.Kind() != reflect.Struct {
+			continue
+		}
+		if f, ok := v.Type().FieldByName("Code"); ok && len(f.Index) == 1 && v.Field(f.Index[0]).CanInt() {
+			return int(v.Field(f.Index[0]).Int()) & 0xff
+		}
 	}
 	return 0
 }
