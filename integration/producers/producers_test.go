@@ -72,6 +72,9 @@ var engines = []engine{
 	{"mysql", "mysql", testenv.MySQL, sqlstore.MySQL, func(t *testing.T) producer {
 		return byStatement(t, "MySQL and MariaDB", func(id outbox.ID) any { return id[:] })
 	}},
+	{"oracle", "oracle", testenv.Oracle, sqlstore.Oracle, func(t *testing.T) producer {
+		return byStatement(t, "Oracle", func(id outbox.ID) any { return id[:] })
+	}},
 	{"sqlite", "sqlite", testenv.SQLite, sqlstore.SQLite, func(*testing.T) producer { return byHash }},
 }
 
@@ -200,20 +203,23 @@ func number(t *testing.T, s string) int64 {
 // a relay checks.
 func TestGoldenVectors(t *testing.T) {
 	on(t, func(t *testing.T, e engine, db *sql.DB, s *sqlstore.Store) {
-		put := e.producer(t)
+		put, table := e.producer(t), "postrider_outbox"
+		if e.dialect == sqlstore.Oracle {
+			table = `"postrider_outbox"`
+		}
 		for _, v := range vectors(t) {
 			if err := put(t.Context(), db, v.id, v.key, "{}"); err != nil {
 				t.Fatalf("key %x: %v", v.key, err)
 			}
 			var lane int64
 			var hash sql.NullInt64
-			if err := db.QueryRowContext(t.Context(), `SELECT lane, key_hash FROM postrider_outbox`).Scan(&lane, &hash); err != nil {
+			if err := db.QueryRowContext(t.Context(), `SELECT lane, key_hash FROM `+table).Scan(&lane, &hash); err != nil {
 				t.Fatal(err)
 			}
 			if lane != v.lane || hash.Int64 != v.hash || hash.Valid != (v.key != nil) {
 				t.Errorf("key %.20x, id %s: lane %d, hash %v, want %d, %d", v.key, v.id, lane, hash, v.lane, v.hash)
 			}
-			if _, err := db.ExecContext(t.Context(), `DELETE FROM postrider_outbox`); err != nil {
+			if _, err := db.ExecContext(t.Context(), `DELETE FROM `+table); err != nil {
 				t.Fatal(err)
 			}
 		}

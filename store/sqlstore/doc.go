@@ -69,6 +69,18 @@
 // MySQL itself. docs/operations.md has the settings of the server that matter.
 // Options.Schema is a database.
 //
+// # Oracle
+//
+// Oracle 19c or later with the character set AL32UTF8, with
+// github.com/sijms/go-ora/v2:
+//
+//	oracle://user:password@host:1521/service
+//
+// Written by the documentation and the driver's source; not run on a server yet:
+// docs/engines.md says what was checked and what is particular. Options.Schema is a
+// user, its name as the database has it, such as SHOP. Transactions have to be begun
+// with BeginTx, as everywhere: without one the driver commits each statement.
+//
 // # Time
 //
 // Instants are stored as microseconds since 1970 UTC in integer columns, so
