@@ -34,6 +34,7 @@ const (
 	SQLite     Engine = "sqlite"
 	MySQL      Engine = "mysql" // and MariaDB
 	Oracle     Engine = "oracle"
+	SQLServer  Engine = "sqlserver"
 )
 
 // traits are what engines differ in as far as names go.
@@ -49,9 +50,10 @@ var engines = map[Engine]traits{
 	SQLite:     {maxName: 128, open: `"`, close: `"`},
 	MySQL:      {maxName: 64, schemas: true, createStmt: "CREATE DATABASE IF NOT EXISTS {quoted}", open: "`", close: "`"},
 	Oracle:     {maxName: 128, schemas: true, open: `"`, close: `"`}, // a schema is a user
+	SQLServer:  {maxName: 128, schemas: true, createStmt: "IF SCHEMA_ID(N'{name}') IS NULL EXEC (N'CREATE SCHEMA {quoted}')", open: "[", close: "]"},
 }
 
-//go:embed postgres/*.sql sqlite/*.sql mysql/*.sql oracle/*.sql
+//go:embed postgres/*.sql sqlite/*.sql mysql/*.sql oracle/*.sql sqlserver/*.sql
 var files embed.FS
 
 // tables are the names after the prefix.

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-var all = []Engine{PostgreSQL, SQLite, MySQL, Oracle}
+var all = []Engine{PostgreSQL, SQLite, MySQL, Oracle, SQLServer}
 
 func TestNames(t *testing.T) {
 	t.Parallel()
@@ -64,7 +64,7 @@ func TestSteps(t *testing.T) {
 		if len(steps) != Version || steps[len(steps)-1].Version != Version {
 			t.Errorf("%s: %d steps, this program's version is %d", e, len(steps), Version)
 		}
-		created := regexp.MustCompile("^CREATE TABLE (?:IF NOT EXISTS )?[\"`]postrider_(\\w+)[\"`]")
+		created := regexp.MustCompile("^CREATE TABLE (?:IF NOT EXISTS )?[\"`[]postrider_(\\w+)[\"`\\]]")
 		var tables []string
 		for _, s := range steps {
 			if !strings.HasPrefix(s.Text, "-- +goose Up\n") {
@@ -96,7 +96,7 @@ func TestLongestNameFits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range regexp.MustCompile("[\"`]([^\"`]+)[\"`]").FindAllStringSubmatch(script, -1) {
+		for _, name := range regexp.MustCompile("[\"`[]([^\"`\\[\\]]+)[\"`\\]]").FindAllStringSubmatch(script, -1) {
 			if len(name[1]) > engines[e].maxName {
 				t.Errorf("%s: name %s has %d bytes, limit %d", e, name[1], len(name[1]), engines[e].maxName)
 			}

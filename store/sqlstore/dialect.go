@@ -38,9 +38,14 @@ var (
 	// github.com/sijms/go-ora/v2, or a driver that takes slices as arrays of arguments
 	// as it does. Written and checked without a server, not run on one.
 	Oracle = &Dialect{sqlcore.Oracle, []string{"ora.", "oracle", "godror"}}
+
+	// SQLServer is SQL Server 2019 and later, and Azure SQL, by the driver "sqlserver"
+	// of github.com/microsoft/go-mssqldb. Written by the book and not yet run on a
+	// server: docs/engines.md says what was done instead.
+	SQLServer = &Dialect{sqlcore.SQLServer, []string{"mssql"}}
 )
 
-var dialects = []*Dialect{PostgreSQL, SQLite, MySQL, Oracle}
+var dialects = []*Dialect{PostgreSQL, SQLite, MySQL, Oracle, SQLServer}
 
 // checkDriver refuses a pool whose driver is plainly another engine's.
 func (d *Dialect) checkDriver(db *sql.DB) error {

@@ -94,7 +94,7 @@ func New(db *sql.DB, d *Dialect, opts *Options) (*Store, error) {
 	return &Store{core}, nil
 }
 
-var errNoDialect = invalid("the dialect is nil: use sqlstore.PostgreSQL, sqlstore.SQLite, sqlstore.MySQL or sqlstore.Oracle")
+var errNoDialect = invalid("the dialect is nil: use sqlstore.PostgreSQL, sqlstore.SQLite, sqlstore.MySQL, sqlstore.Oracle or sqlstore.SQLServer")
 
 // Script is the DDL for an empty database, with the routes of opts, as Migrate
 // would leave it: for deployment tooling that applies SQL itself. opts may be

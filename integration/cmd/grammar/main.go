@@ -98,6 +98,19 @@ var engines = []engine{
 			{"an alias with AS", "DELETE FROM t AS u WHERE a = 1"}, {"an upsert of another's", "INSERT INTO t (a) VALUES (:1) ON CONFLICT DO NOTHING"},
 		},
 	},
+	{
+		name: "SQL Server", schema: schema.SQLServer, grammar: "tsql",
+		rewrite: []rewrite{
+			// It has the order of draws for other functions, and no draws.
+			{regexp.MustCompile(`NEXT VALUE FOR \S+ OVER`), "ROW_NUMBER() OVER"},
+			{regexp.MustCompile(`\(NEXT VALUE FOR \S+\)`), "(1)"},
+		},
+		good: []statement{{"a table of JSON", "DELETE o OUTPUT deleted.id FROM OPENJSON(@p1) WITH (a INT '$[0]') u JOIN t o WITH (ROWLOCK, FORCESEEK) ON o.a = u.a OPTION (FORCE ORDER)"}},
+		broken: []statement{
+			{"broken", "SELECT FROM WHERE"}, {"another engine's", "INSERT INTO t (a) VALUES (1) ON CONFLICT DO NOTHING"},
+			{"a lock", "SELECT a FROM t WHERE b = 1 FOR UPDATE"},
+		},
+	},
 }
 
 type statement struct {

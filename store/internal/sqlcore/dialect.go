@@ -97,7 +97,7 @@ type Dialect struct {
 // String returns the engine's name.
 func (d *Dialect) String() string { return d.name }
 
-var dialects = []*Dialect{PostgreSQL, SQLite, MySQL, Oracle}
+var dialects = []*Dialect{PostgreSQL, SQLite, MySQL, Oracle, SQLServer}
 
 // RowWriter collects the rows of a table parameter, value by value. Text and
 // bytes are borrowed until the statement has run.
@@ -166,7 +166,7 @@ type texts struct {
 	// are looked for before, and the rows are queued, or deferred without lanes.
 	EnlistOne  string // the message's columns, lanes of its route
 	EnlistMany string // u(the message's columns), lanes of the route
-	QueueOne   string // of an id that is fresh, the message's columns; "" where nothing is queued
+	QueueOne   string // of an id that is fresh, the message's columns; "" where nothing is queued, or one like many
 	QueueMany  string // the same, u(the message's columns)
 	DeferOne   string
 	DeferMany  string
@@ -294,7 +294,7 @@ var messageColumns = []string{
 // expand puts names and macros into every text.
 func (d *Dialect) expand(n schema.Names) *texts {
 	pairs := append([]string{}, d.macros...)
-	for _, alias := range []string{"", "o.", "u.", "d."} {
+	for _, alias := range []string{"", "o.", "u.", "d.", "inserted."} {
 		cols := alias + strings.Join(messageColumns, ", "+alias)
 		pairs = append(pairs, "{"+alias+"msg}", cols,
 			"{"+alias+"row}", alias+"pos, "+cols+", "+alias+"attempts, "+alias+"last_error, "+alias+"retry_at")

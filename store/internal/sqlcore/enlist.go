@@ -232,7 +232,7 @@ func (s *Store) insertPlain(ctx context.Context, tx Querier, c *insertion) (int6
 	if c.deferred {
 		one, many = s.q.DeferOne, s.q.DeferMany
 	}
-	if len(c.entries) == 1 {
+	if len(c.entries) == 1 && one != "" {
 		n, err := tx.Exec(ctx, one, s.columns(c.entries[0])...)
 		if err != nil && s.d.taken(err) {
 			return 0, nil

@@ -83,6 +83,7 @@ var optional = map[string][]string{
 	"SQLite":     {"ReadOnly", "Rights", "KeyPrevs", "KeyPrevsAbove", "Unfit", "Foreign", "DropInbox", "BodyPart", "HasSchema", "QueueOne", "QueueMany", "Where", "Lock", "Unlock", "SettleAll", "SettleMarked", "SettleAt", "SettleMarkedAt", "LockRoutes"},
 	"MySQL":      {"Rights", "EnlistOne", "EnlistMany", "Where", "SettleSpan", "SettleMarked", "SettleAt", "SettleMarkedAt", "LockRoutes"},
 	"Oracle":     {"Rights", "EnlistOne", "EnlistMany", "Where", "Unfit", "Lock", "Unlock", "KeyPrevs", "KeyPrevsAbove", "SettleSpan", "SettleMarked", "SettleAt", "SettleMarkedAt"},
+	"SQL Server": {"TryRights", "LockRoutes", "EnlistOne", "EnlistMany", "QueueOne", "DeferOne", "Unfit", "Foreign", "Where", "Unlock", "SettleSpan", "SettleAll", "SettleAt", "SettleMarkedAt", "DropInbox"},
 }
 
 func TestDialectsAreComplete(t *testing.T) {
@@ -105,23 +106,26 @@ func TestDialectsAreComplete(t *testing.T) {
 	}
 }
 
-var indexes = regexp.MustCompile(`FORCE INDEX \([^)]*\)`)
+var indexes = regexp.MustCompile(`INDEX \([^)]*\)`)
 
 // TestStatementsNameNoTableBare finds names that escape the prefix and schema.
 func TestStatementsNameNoTableBare(t *testing.T) {
 	t.Parallel()
 	for _, d := range dialects {
 		n := schema.Names{Prefix: "zz_"}
-		quoted := `"`
-		if d == MySQL {
-			quoted = "`"
+		open, close := `"`, `"`
+		switch d {
+		case MySQL:
+			open, close = "`", "`"
+		case SQLServer:
+			open, close = "[", "]"
 		}
 		if d != SQLite {
 			n.Schema = "ss"
 		}
 		for name, text := range statements(d, n) {
 			for _, table := range schema.Tables() {
-				re := regexp.MustCompile("(?i)(FROM|JOIN|INTO|UPDATE|USING)\\s+[\"`]?" + table + `\b`)
+				re := regexp.MustCompile("(?i)(FROM|JOIN|INTO|UPDATE|USING)\\s+[\"`[]?" + table + `\b`)
 				if m := re.FindString(text); m != "" {
 					t.Errorf("%s: statement %s names a table without its prefix: %s", d, name, m)
 				}
@@ -129,7 +133,7 @@ func TestStatementsNameNoTableBare(t *testing.T) {
 			if strings.Contains(text, "postrider_") {
 				t.Errorf("%s: statement %s ignores the prefix: %s", d, name, text)
 			}
-			if n.Schema != "" && strings.Count(indexes.ReplaceAllString(text, ""), quoted+"zz_") != strings.Count(text, quoted+"ss"+quoted+"."+quoted+"zz_") {
+			if n.Schema != "" && strings.Count(indexes.ReplaceAllString(text, ""), open+"zz_") != strings.Count(text, open+"ss"+close+"."+open+"zz_") {
 				t.Errorf("%s: statement %s ignores the schema: %s", d, name, text)
 			}
 		}

@@ -284,10 +284,15 @@ func (s *Store) checkServer(ctx context.Context, q Querier) error {
 		}
 		return fmt.Errorf("ask for the server's version with %q, as %s has it: %w", s.q.Version, s.d, err)
 	}
-	if err := s.d.checkVersion(version); err != nil || s.d.fits == nil {
+	return s.d.judge(version)
+}
+
+// judge judges a server by its version text.
+func (d *Dialect) judge(version string) error {
+	if err := d.checkVersion(version); err != nil || d.fits == nil {
 		return err
 	}
-	return s.d.fits(version)
+	return d.fits(version)
 }
 
 func (d *Dialect) checkVersion(version string) error {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/postrider/postrider/outbox"
@@ -77,10 +78,11 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 			k := [2]int64{int64(t.Lane), t.Epoch}
 			high[k] = max(high[k], t.Pos)
 		}
-		for k, pos := range high {
+		// In the order of lanes, in which others lock them.
+		for _, k := range slices.SortedFunc(maps.Keys(high), func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) }) {
 			m.Int(k[0])
 			m.Int(k[1])
-			m.Int(pos)
+			m.Int(high[k])
 		}
 		err = short(append(m.Args(), h.s.d.id(r.Owner)))
 	default:
@@ -443,9 +445,9 @@ func (s *Store) settle(ctx context.Context, q Querier, r *outbox.SettleRequest, 
 			high[t.Lane] = max(high[t.Lane], t.Pos)
 		}
 	}
-	for n, pos := range high {
+	for _, n := range slices.Sorted(maps.Keys(high)) {
 		w.Int(int64(n))
-		w.Int(pos)
+		w.Int(high[n])
 		marks++
 	}
 	if marks == 0 {

@@ -484,7 +484,12 @@ func (j *jsonRows) Null() {
 
 func (j *jsonRows) Text(s string) {
 	j.next()
-	b := append(j.buf, '"')
+	j.buf = appendJSON(j.buf, s)
+}
+
+// appendJSON adds s in quotes.
+func appendJSON(b []byte, s string) []byte {
+	b = append(b, '"')
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
 		case c == '"' || c == '\\':
@@ -495,7 +500,7 @@ func (j *jsonRows) Text(s string) {
 			b = append(b, c)
 		}
 	}
-	j.buf = append(b, '"')
+	return append(b, '"')
 }
 
 func (j *jsonRows) Name(s string) { j.Text(s) }

@@ -2,6 +2,7 @@ package sqlcore
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -39,6 +40,7 @@ func TestTableParameters(t *testing.T) {
 		want, empty []any
 	}{
 		{PostgreSQL, []any{"{-7,-7}", `{"a\"b\\c{},NULL",""}`, `{"\\x00ff","\\x00ff"}`, "{NULL,NULL}", "{" + id + "," + id + "}"}, []any{"{}", "{}", "{}", "{}", "{}"}},
+		{SQLServer, []any{fmt.Sprintf("%-256s", `[[1,-7,"a\"b\\c{},NULL","00ff",null,"`+id+`"],[2,-7,"","00ff",null,"`+id+`"]]`)}, []any{fmt.Sprintf("%-128s", "[]")}},
 		{SQLite, []any{`[[-7,"a\"b\\c{},NULL","00ff",null,"` + id + `"],[-7,"","00ff",null,"` + id + `"]]`}, []any{"[]"}},
 	} {
 		for what, args := range map[string][2][]any{"rows": {write(tc.d.rows(5)), tc.want}, "no rows": {tc.d.rows(5).Args(), tc.empty}} {
@@ -80,8 +82,14 @@ func TestServerVersions(t *testing.T) {
 		{Oracle, "23.0.0.0.0 Oracle AI Database 26ai Free, AL32UTF8", ""},
 		{Oracle, "18.0.0.0.0 Oracle Database 18c Express Edition, AL32UTF8", "needs is Oracle 19"},
 		{Oracle, "8.0.36 MySQL Community Server - GPL", "does not fit"},
+		{SQLServer, "Microsoft SQL Server 15.0.4153.1, compatibility level 150, READ_COMMITTED_SNAPSHOT 1", ""},
+		{SQLServer, "Microsoft SQL Server 14.0.3456.2, compatibility level 140, READ_COMMITTED_SNAPSHOT 1", "needs is SQL Server 15"},
+		{SQLServer, "Microsoft Azure SQL 12.0.2000.8, compatibility level 170, READ_COMMITTED_SNAPSHOT 1", ""},
+		{SQLServer, "Microsoft SQL Server 16.0.1000.6, compatibility level 120, READ_COMMITTED_SNAPSHOT 1", "compatibility level 130"},
+		{SQLServer, "Microsoft SQL Server 16.0.1000.6, compatibility level 160, READ_COMMITTED_SNAPSHOT 0", "SET READ_COMMITTED_SNAPSHOT ON"},
+		{SQLServer, "PostgreSQL 15.18 (Debian 15.18-0+deb12u1) on x86_64-pc-linux-gnu", "does not fit the server"},
 	} {
-		err := tc.d.checkVersion(tc.version)
+		err := tc.d.judge(tc.version)
 		if tc.says == "" && err != nil || tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)) {
 			t.Errorf("%s on %q: got %v, want %q", tc.d, tc.version, err, tc.says)
 		}

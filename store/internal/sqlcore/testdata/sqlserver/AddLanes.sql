@@ -1,0 +1,1 @@
+INSERT INTO [postrider_lanes] (lane, is_ordered, route) SELECT u.lane, u.is_ordered, @p2 FROM (SELECT j.ord, j.lane AS lane, j.is_ordered AS is_ordered FROM OPENJSON(@p1) WITH (ord INT '$[0]', lane INT '$[1]', is_ordered SMALLINT '$[2]') j) u

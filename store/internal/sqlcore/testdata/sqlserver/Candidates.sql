@@ -1,0 +1,3 @@
+SELECT TOP (@p3) l.lane, l.owner, CASE WHEN EXISTS (SELECT 1 FROM [postrider_relays] r WHERE r.owner = l.owner) THEN 1 ELSE 0 END
+  FROM (SELECT TOP (100000) c.lane FROM [postrider_lanes] c WHERE c.lane BETWEEN CONVERT(INT, @p1) AND CONVERT(INT, @p2) AND NOT EXISTS (SELECT 1 FROM [postrider_relays] r WHERE r.owner = c.owner AND r.ended = 0 AND r.expires_at > DATEDIFF_BIG(MICROSECOND, '19700101', SYSUTCDATETIME())) ORDER BY c.lane) c
+  JOIN [postrider_lanes] l WITH (XLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK) ON l.lane = c.lane WHERE NOT EXISTS (SELECT 1 FROM [postrider_relays] r WHERE r.owner = l.owner AND r.ended = 0 AND r.expires_at > DATEDIFF_BIG(MICROSECOND, '19700101', SYSUTCDATETIME())) OPTION (FORCE ORDER, LOOP JOIN, KEEPFIXED PLAN, MAXDOP 1)

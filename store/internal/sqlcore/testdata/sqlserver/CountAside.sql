@@ -1,0 +1,1 @@
+SELECT COUNT_BIG(*) FROM [postrider_deferred] WHERE lane BETWEEN CONVERT(INT, @p1) AND CONVERT(INT, @p2)

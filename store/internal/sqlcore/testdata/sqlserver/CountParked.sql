@@ -1,0 +1,1 @@
+SELECT COUNT_BIG(*) FROM [postrider_parked_keys] WHERE lane BETWEEN CONVERT(INT, @p1) AND CONVERT(INT, @p2)

@@ -1,0 +1,1 @@
+DELETE o FROM [postrider_lanes] l JOIN [postrider_deferred] o WITH (ROWLOCK, INDEX ([postrider_deferred_pk]), FORCESEEK) ON o.lane = l.lane AND o.id = CONVERT(BINARY(16), @p2) WHERE o.claim_token = @p3 AND o.claim_until > @p1 OPTION (FORCE ORDER, LOOP JOIN, KEEPFIXED PLAN, MAXDOP 1)

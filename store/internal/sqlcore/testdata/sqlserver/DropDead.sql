@@ -1,0 +1,1 @@
+DELETE o FROM (SELECT j.ord, CONVERT(BINARY(16), j.id, 2) AS id FROM OPENJSON(@p1) WITH (ord INT '$[0]', id CHAR(32) '$[1]') j) u JOIN [postrider_dead] o WITH (ROWLOCK, INDEX ([postrider_dead_pk]), FORCESEEK) ON o.id = u.id OPTION (FORCE ORDER, LOOP JOIN, KEEPFIXED PLAN, MAXDOP 1)

@@ -1,0 +1,3 @@
+UPDATE o SET attempts = u.attempts, last_error = u.reason, retry_at = u.retry_at, first_failed_at = COALESCE(o.first_failed_at, DATEDIFF_BIG(MICROSECOND, '19700101', SYSUTCDATETIME()))
+  FROM (SELECT j.ord, j.lane AS lane, CONVERT(BINARY(16), j.id, 2) AS id, j.attempts AS attempts, j.reason AS reason, j.retry_at AS retry_at FROM OPENJSON(@p1) WITH (ord INT '$[0]', lane INT '$[1]', id CHAR(32) '$[2]', attempts INT '$[3]', reason NVARCHAR(MAX) '$[4]', retry_at BIGINT '$[5]') j) u JOIN [postrider_outbox] o WITH (ROWLOCK, INDEX ([postrider_outbox_id]), FORCESEEK) ON o.lane = u.lane AND o.id = u.id
+OPTION (FORCE ORDER, LOOP JOIN, KEEPFIXED PLAN, MAXDOP 1)

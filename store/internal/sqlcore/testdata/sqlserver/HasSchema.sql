@@ -1,0 +1,1 @@
+SELECT COUNT(*) FROM sys.schemas WHERE name = @p1

@@ -1,0 +1,1 @@
+SELECT lane, owner FROM [postrider_lanes] WHERE owner IS NOT NULL

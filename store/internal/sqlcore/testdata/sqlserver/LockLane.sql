@@ -1,0 +1,1 @@
+SELECT owner FROM [postrider_lanes] WITH (REPEATABLEREAD, ROWLOCK) WHERE lane = CONVERT(INT, @p1)

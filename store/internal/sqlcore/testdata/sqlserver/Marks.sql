@@ -1,0 +1,1 @@
+UPDATE k SET tried_to = u.pos FROM (SELECT j.ord, j.lane AS lane, j.pos AS pos FROM OPENJSON(@p1) WITH (ord INT '$[0]', lane INT '$[1]', pos BIGINT '$[2]') j) u JOIN [postrider_lane_marks] k WITH (ROWLOCK) ON k.lane = u.lane AND k.tried_to < u.pos OPTION (FORCE ORDER, LOOP JOIN, KEEPFIXED PLAN, MAXDOP 1)

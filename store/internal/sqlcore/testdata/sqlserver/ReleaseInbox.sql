@@ -1,0 +1,1 @@
+DELETE FROM [postrider_inbox] WHERE consumer = @p1 AND message_id = @p2 AND token = @p3

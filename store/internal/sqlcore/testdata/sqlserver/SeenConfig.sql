@@ -1,0 +1,1 @@
+UPDATE k SET config_seen = u.config FROM (SELECT j.ord, j.lane AS lane, j.config AS config FROM OPENJSON(@p1) WITH (ord INT '$[0]', lane INT '$[1]', config BIGINT '$[2]') j) u JOIN [postrider_lane_marks] k WITH (ROWLOCK) ON k.lane = u.lane AND k.config_seen < u.config OPTION (FORCE ORDER, LOOP JOIN, KEEPFIXED PLAN, MAXDOP 1)

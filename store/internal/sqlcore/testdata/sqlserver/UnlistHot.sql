@@ -1,0 +1,1 @@
+DELETE o FROM (SELECT j.ord, j.lane AS lane, CONVERT(BINARY(16), j.id, 2) AS id FROM OPENJSON(@p1) WITH (ord INT '$[0]', lane INT '$[1]', id CHAR(32) '$[2]') j) u JOIN [postrider_outbox] o WITH (ROWLOCK, INDEX ([postrider_outbox_id]), FORCESEEK) ON o.lane = u.lane AND o.id = u.id OPTION (FORCE ORDER, LOOP JOIN, KEEPFIXED PLAN, MAXDOP 1)
