@@ -114,7 +114,7 @@ var mysqlDialect = Dialect{
 		Foreign: `SELECT t.place FROM (` + signsMySQL() + `) t
  WHERE EXISTS (SELECT 1 FROM information_schema.tables m WHERE m.table_schema = {schema} AND m.table_name = t.place)
    AND NOT EXISTS (SELECT 1 FROM information_schema.columns c WHERE c.table_schema = {schema} AND c.table_name = t.place AND c.column_name = t.sign)`,
-		ReadOnly:  `SELECT CASE WHEN CONCAT(@@global.read_only) IN ('0', 'OFF') THEN 0 ELSE 1 END`,
+		ReadOnly:  `SELECT CASE WHEN CONCAT(@@global.read_only) IN ('0', 'OFF') AND @@global.innodb_read_only = 0 THEN 0 ELSE 1 END`,
 		TryRights: rightsMySQL(),
 		HasMeta:   `SELECT count(*) FROM information_schema.tables WHERE table_schema = {schema} AND table_name = {~meta}`,
 		HasSchema: `SELECT count(*) FROM information_schema.schemata WHERE schema_name = ?1`,
