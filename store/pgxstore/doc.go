@@ -31,12 +31,15 @@
 // so it needs a pool of five. The default of pgxpool is four, or the number of
 // processors: say pool_max_conns=8 in the URL, and pool_ping_timeout=3s, for a
 // connection that idled on a line that has vanished must not cost a relay its lease. Statements inside a caller's
-// transaction use that transaction alone, with one exception: the first time a
-// route's name is met, the routes are read on another connection.
-// [Store.Migrate] and [Store.Check] do that beforehand.
+// transaction use that transaction alone, with two exceptions: the first time a
+// route's name is met, the routes are read on another connection, which
+// [Store.Migrate] and [Store.Check] do beforehand; and where PostgreSQL says that
+// a right is missing, and not which one, that is asked on another connection, if
+// one is free within a second.
 //
 // docs/operations.md lists the rights that a database role needs to publish, to
-// consume and to relay.
+// consume and to relay. [Store.CheckRelay] tells, before a relay starts, which of
+// its own are missing: the relay itself takes that for an outage and tries on.
 //
 // # Wake-up
 //

@@ -26,12 +26,15 @@
 // concurrent use; records it returns are the caller's. Every method takes
 // connections from the pool for the time of the call, except
 // [Store.LaneSession], which pins one until it is closed: a relay holds four.
-// Statements inside a caller's transaction use that transaction alone, with one
-// exception: the first time a route's name is met, the routes are read on
-// another connection. [Store.Migrate] and [Store.Check] do that beforehand.
+// Statements inside a caller's transaction use that transaction alone, with two
+// exceptions: the first time a route's name is met, the routes are read on
+// another connection, which [Store.Migrate] and [Store.Check] do beforehand; and
+// where PostgreSQL says that a right is missing, and not which one, that is asked
+// on another connection, if one is free within a second.
 //
 // docs/operations.md lists the rights that a database role needs to publish, to
-// consume and to relay.
+// consume and to relay. [Store.CheckRelay] tells, before a relay starts, which of
+// its own are missing: the relay itself takes that for an outage and tries on.
 //
 // # Relays
 //
