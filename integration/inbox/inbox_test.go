@@ -33,6 +33,7 @@ var engines = []engine{
 	{"sqlite", "sqlite", testenv.SQLite, sqlstore.SQLite},
 	{"mysql", "mysql", testenv.MySQL, sqlstore.MySQL},
 	{"oracle", "oracle", testenv.Oracle, sqlstore.Oracle},
+	{"sqlserver", "sqlserver", testenv.SQLServer, sqlstore.SQLServer},
 }
 
 func onEngines(t *testing.T, run func(t *testing.T, e engine)) {

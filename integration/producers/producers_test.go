@@ -75,6 +75,9 @@ var engines = []engine{
 	{"oracle", "oracle", testenv.Oracle, sqlstore.Oracle, func(t *testing.T) producer {
 		return byStatement(t, "Oracle", func(id outbox.ID) any { return id[:] })
 	}},
+	{"sqlserver", "sqlserver", testenv.SQLServer, sqlstore.SQLServer, func(t *testing.T) producer {
+		return byStatement(t, "SQL Server", func(id outbox.ID) any { return id[:] })
+	}},
 	{"sqlite", "sqlite", testenv.SQLite, sqlstore.SQLite, func(*testing.T) producer { return byHash }},
 }
 

@@ -47,6 +47,8 @@ func harness(t *testing.T, e engine) storetest.Harness[sqlstore.Tx] {
 							text = fmt.Sprintf("UPDATE postrider_%s SET headers = x'09ff' WHERE id = ?", table)
 						case sqlstore.Oracle:
 							text = fmt.Sprintf(`UPDATE "postrider_%s" SET headers = TO_BLOB(HEXTORAW('09ff')) WHERE id = :1`, table)
+						case sqlstore.SQLServer:
+							text = fmt.Sprintf(`UPDATE [%s].[postrider_%s] SET headers = 0x09ff WHERE id = @p1`, opts.Schema, table)
 						case sqlstore.PostgreSQL:
 							text, arg = fmt.Sprintf(`UPDATE "%s"."postrider_%s" SET headers = '\x09ff'::bytea WHERE id = $1::uuid`, opts.Schema, table), id.String()
 						}
@@ -84,7 +86,7 @@ func TestConformance(t *testing.T) {
 			e.dsn(t) // the suite is skipped as a whole, or fails where it is required
 		}
 		storetest.Run(t, harness(t, e))
-	}, postgres, sqlite, mysql, oracle)
+	}, postgres, sqlite, mysql, oracle, sqlserver)
 }
 
 // TestModel is not for MySQL yet: among deferred rows that are due at one instant
@@ -93,7 +95,7 @@ func TestConformance(t *testing.T) {
 func TestModel(t *testing.T) {
 	on(t, func(t *testing.T, e engine) {
 		storetest.Model(t, harness(t, e), &storetest.ModelOptions{Rounds: 6, Ops: 250})
-	}, postgres, sqlite)
+	}, postgres, sqlite, sqlserver)
 }
 
 // TestModes runs with the other ways in which pgx can send arguments: poolers

@@ -60,6 +60,11 @@ var (
 		name: "oracle", dialect: sqlstore.Oracle, driver: "oracle", dsn: testenv.Oracle, databases: true,
 		timeZone: func(dsn, _ string) string { return dsn },
 	}
+	// As with Oracle.
+	sqlserver = engine{
+		name: "sqlserver", dialect: sqlstore.SQLServer, driver: "sqlserver", dsn: testenv.SQLServer,
+		timeZone: func(dsn, _ string) string { return dsn },
+	}
 	native = engine{
 		name: "pgxstore", dialect: sqlstore.PostgreSQL, driver: stores.Native, dsn: testenv.Postgres,
 		timeZone: func(dsn, zone string) string { return withParam(dsn, "timezone", zone) },

@@ -217,7 +217,7 @@ func Run(m *testing.M) int {
 // Stop ends the servers that this process started. Later calls of the package
 // start them afresh.
 func Stop() {
-	for _, s := range [...]*shared{&postgres, &mysqlServer, &oracleServer, &nats} {
+	for _, s := range [...]*shared{&postgres, &mysqlServer, &oracleServer, &sqlServer, &nats} {
 		s.mu.Lock()
 		if s.admin != nil {
 			s.admin.Close()

@@ -147,6 +147,7 @@ func engines(record string) (columns []column) {
 	return []column{
 		{pg, "postgres"}, {pg + ", pgxstore", "pgxstore"}, {mariadb, mariadbRan}, {mysql, mysqlRan},
 		{strings.TrimSpace("SQLite " + version("sqlite")), "sqlite"}, {strings.TrimSpace("Oracle " + version("oracle")), "oracle"},
+		{strings.TrimSpace("SQL Server " + version("sqlserver")), "sqlserver"},
 	}
 }
 

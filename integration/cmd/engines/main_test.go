@@ -24,10 +24,10 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "head\n" + begin + `| rule | PostgreSQL 15.18 | PostgreSQL 15.18, pgxstore | MariaDB 10.11.19 | MySQL | SQLite 3.54.1 | Oracle |
-|---|---|---|---|---|---|---|
-| C1 claims | not run | pass | pass | not run | not run | not run |
-| I3 one effect | not run | pass | not run | not run | pass | not run |
+	const want = "head\n" + begin + `| rule | PostgreSQL 15.18 | PostgreSQL 15.18, pgxstore | MariaDB 10.11.19 | MySQL | SQLite 3.54.1 | Oracle | SQL Server |
+|---|---|---|---|---|---|---|---|
+| C1 claims | not run | pass | pass | not run | not run | not run | not run |
+| I3 one effect | not run | pass | not run | not run | pass | not run | not run |
 ` + end + "tail\n"
 	if string(page) != want {
 		t.Errorf("got\n%s\nwant\n%s", page, want)
