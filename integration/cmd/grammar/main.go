@@ -86,7 +86,7 @@ var engines = []engine{
 		rewrite: []rewrite{
 			// The grammar is older than JSON, lateral joins, and an identity's options.
 			{regexp.MustCompile(`CROSS APPLY`), "CROSS JOIN"},
-			{regexp.MustCompile(`JSON_TABLE\((:\d+), '\$(?:\[\*\])?' COLUMNS \((?:[^()]|\(\d+\))*\)\)`), "(SELECT $1 AS a FROM DUAL)"},
+			{regexp.MustCompile(`JSON_TABLE\(CAST\((:\d+) AS VARCHAR2\(4000 BYTE\)\), '\$(?:\[\*\])?' COLUMNS \((?:[^()]|\(\d+\))*\)\)`), "(SELECT $1 AS a FROM DUAL)"},
 			{regexp.MustCompile(`AS IDENTITY \([A-Z0-9 ]*\)`), "AS IDENTITY"},
 		},
 		good: []statement{

@@ -89,7 +89,7 @@ var oracleDialect = Dialect{
 		"{o.lean row}", rowOracle("CASE WHEN {length} > {large} THEN NULL ELSE o.body END"),
 		"{withheld}", "CASE WHEN {length} > {large} THEN {length} END",
 		"{length}", "DBMS_LOB.GETLENGTH(o.body)", "{large}", strconv.Itoa(largeBody),
-		"{dead row}", strings.NewReplacer("o.body_empty *", "CASE WHEN ?3 <> 0 THEN 0 ELSE o.body_empty END *", "o.retry_at", "NULL AS retry_at").
+		"{dead row}", strings.NewReplacer("o.body_empty *", "CASE WHEN ?3 <> 0 THEN 0 ELSE o.body_empty END *", "o.retry_at", "CAST(NULL AS NUMBER) AS retry_at").
 			Replace(rowOracle("CASE WHEN ?3 <> 0 THEN NULL ELSE o.body END")) + ", o.first_failed_at, o.reason, o.died_at, o.later_out",
 		"{claimed}", "CASE WHEN o.claim_until IS NULL THEN 0 WHEN o.claim_until > {now} THEN 1 ELSE 0 END AS claimed",
 		"{due_at}", "GREATEST(COALESCE(o.deliver_at, 0), COALESCE(o.retry_at, 0))",
@@ -98,7 +98,7 @@ var oracleDialect = Dialect{
    (SELECT MAX(p.pos) FROM {outbox} p WHERE p.lane = o.lane AND p.key_hash = o.key_hash AND p.ordering_key = o.ordering_key
        AND p.pos <= u.after_pos AND p.pos > COALESCE(f.pos, 0)) END AS key_prev`,
 		"{f}", rowsOracle("f", 2, "code", "lane", "pos") + ` ON f.lane = o.lane AND f.code = o.key_hash + o.lane - 2 * BITAND(o.key_hash, o.lane)`,
-		"{r}", `JSON_TABLE(?2, '$' COLUMNS (first_lane NUMBER PATH '$[0]', last_lane NUMBER PATH '$[1]')) r`,
+		"{r}", `JSON_TABLE(CAST(?2 AS VARCHAR2(4000 BYTE)), '$' COLUMNS (first_lane NUMBER PATH '$[0]', last_lane NUMBER PATH '$[1]')) r`,
 		"{u:lane}", rowsOracle("u", 1, "lane"),
 		"{u:lane+epoch}", rowsOracle("u", 1, "lane", "epoch"),
 		"{u:lane+id}", rowsOracle("u", 1, "lane", "#id"),
@@ -110,7 +110,7 @@ var oracleDialect = Dialect{
 		"{u:key range}", rowsOracle("u", 1, "lane", "after_pos", "upto_pos", "key_hash", "#ordering_key"),
 		"{named}", "(o.lane, o.pos, o.id) IN (SELECT /*+ CARDINALITY(u 10) */ u.lane, u.pos, u.id FROM {u:row})",
 		"{placed}", "(o.lane, o.id) IN (SELECT /*+ CARDINALITY(u 10) */ u.lane, u.id FROM {u:lane+id})",
-		"{erase}", "DELETE /*+ INDEX(o (lane, pos)) */ FROM {outbox} o WHERE o.lane = #1 AND o.pos = #2 AND o.id = #3",
+		"{erase}", "DELETE /*+ INDEX(o (lane pos)) */ FROM {outbox} o WHERE o.lane = #1 AND o.pos = #2 AND o.id = #3",
 		"{lifted}", `k.unparking <> 0
    AND NOT EXISTS (SELECT 1 FROM {deferred} o WHERE o.lane = k.lane AND o.key_hash = k.key_hash AND o.ordering_key = k.ordering_key AND o.due_at IS NULL)`,
 	},
@@ -166,7 +166,7 @@ func rowsOracle(name string, arg int, columns ...string) string {
 		out.WriteString(", " + expr)
 		in.WriteString(", " + plain + " " + kind + " PATH '$[" + strconv.Itoa(i+1) + "]'")
 	}
-	return fmt.Sprintf("([< UNION ALL |SELECT j.ord%s FROM JSON_TABLE(?%d, '$[*]' COLUMNS (ord NUMBER PATH '$[0]'%s)) j>]) %s", out.String(), arg, in.String(), name)
+	return fmt.Sprintf("([< UNION ALL |SELECT j.ord%s FROM JSON_TABLE(CAST(?%d AS VARCHAR2(4000 BYTE)), '$[*]' COLUMNS (ord NUMBER PATH '$[0]'%s)) j>]) %s", out.String(), arg, in.String(), name)
 }
 
 // codeOracle is the number of the server's error, 0 if it is none. Drivers agree on

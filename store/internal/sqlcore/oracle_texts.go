@@ -25,23 +25,23 @@ var textsOracle = texts{
 	QueueMany: `INSERT INTO {outbox} ({columns}) VALUES ({many})`,
 	DeferOne:  `INSERT INTO {deferred} (due_at, {columns}) VALUES (?11, {one})`,
 	DeferMany: `INSERT INTO {deferred} (due_at, {columns}) VALUES (#11, {many})`,
-	UnlistHot: `DELETE /*+ INDEX(o (lane, id)) */ FROM {outbox} o WHERE o.lane = #1 AND o.id = #2`,
+	UnlistHot: `DELETE /*+ INDEX(o (lane id)) */ FROM {outbox} o WHERE o.lane = #1 AND o.id = #2`,
 	PendingIDs: `SELECT u.id FROM {u:id} CROSS JOIN {r}
- WHERE EXISTS (SELECT /*+ INDEX(p (lane, id)) */ 1 FROM {lanes} l JOIN {outbox} p ON p.lane = l.lane AND p.id = u.id WHERE l.lane BETWEEN r.first_lane AND r.last_lane)
-    OR EXISTS (SELECT /*+ INDEX(p (lane, id)) */ 1 FROM {lanes} l JOIN {deferred} p ON p.lane = l.lane AND p.id = u.id WHERE l.lane BETWEEN r.first_lane AND r.last_lane)`,
+ WHERE EXISTS (SELECT /*+ INDEX(p (lane id)) */ 1 FROM {lanes} l JOIN {outbox} p ON p.lane = l.lane AND p.id = u.id WHERE l.lane BETWEEN r.first_lane AND r.last_lane)
+    OR EXISTS (SELECT /*+ INDEX(p (lane id)) */ 1 FROM {lanes} l JOIN {deferred} p ON p.lane = l.lane AND p.id = u.id WHERE l.lane BETWEEN r.first_lane AND r.last_lane)`,
 
 	ReadLane: limited{`SELECT {o.row} FROM (
-  SELECT * FROM (SELECT /*+ INDEX(o (lane, id)) */ {o.held} FROM {outbox} o WHERE o.lane = ?2 AND o.id > ?3 AND o.key_hash IS NOT NULL
+  SELECT * FROM (SELECT /*+ INDEX(o (lane id)) */ {o.held} FROM {outbox} o WHERE o.lane = ?2 AND o.id > ?3 AND o.key_hash IS NOT NULL
     AND {ready:1} ORDER BY o.id FETCH FIRST {LIMIT} ROWS ONLY)
   UNION ALL
-  SELECT * FROM (SELECT /*+ INDEX(o (lane, id)) */ {o.held} FROM {deferred} o WHERE o.lane = ?2 AND o.id > ?3 AND o.key_hash IS NOT NULL
+  SELECT * FROM (SELECT /*+ INDEX(o (lane id)) */ {o.held} FROM {deferred} o WHERE o.lane = ?2 AND o.id > ?3 AND o.key_hash IS NOT NULL
     AND {due:1} ORDER BY o.id FETCH FIRST {LIMIT} ROWS ONLY)) o
  ORDER BY o.id FETCH FIRST {LIMIT} ROWS ONLY`},
 	ReadUnordered: limited{`SELECT {o.row} FROM (
-  SELECT {o.held} FROM {u:lane} CROSS APPLY (SELECT /*+ INDEX(o (lane, id)) */ {o.held} FROM {outbox} o WHERE o.lane = u.lane AND o.id > ?3
+  SELECT {o.held} FROM {u:lane} CROSS APPLY (SELECT /*+ INDEX(o (lane id)) */ {o.held} FROM {outbox} o WHERE o.lane = u.lane AND o.id > ?3
     AND {ready:2} ORDER BY o.id FETCH FIRST {LIMIT} ROWS ONLY) o
   UNION ALL
-  SELECT {o.held} FROM {u:lane} CROSS APPLY (SELECT /*+ INDEX(o (lane, id)) */ {o.held} FROM {deferred} o WHERE o.lane = u.lane AND o.id > ?3
+  SELECT {o.held} FROM {u:lane} CROSS APPLY (SELECT /*+ INDEX(o (lane id)) */ {o.held} FROM {deferred} o WHERE o.lane = u.lane AND o.id > ?3
     AND {due:2} ORDER BY o.id FETCH FIRST {LIMIT} ROWS ONLY) o) o
  ORDER BY o.id FETCH FIRST {LIMIT} ROWS ONLY`},
 	FindPending: `SELECT o.lane FROM {lanes} l JOIN {outbox} o ON o.lane = l.lane AND o.id = ?1
@@ -52,17 +52,17 @@ UNION ALL SELECT o.lane FROM {lanes} l JOIN {deferred} o ON o.lane = l.lane AND 
     AND {ready:1}`,
 	ClaimDeferred: `UPDATE {deferred} o SET o.claim_token = ?4, o.claim_until = ?5 WHERE o.lane = ?2 AND o.id = ?3
     AND {due:1}`,
-	RenewHot: `UPDATE /*+ USE_NL(o) INDEX(o (lane, id)) */ {outbox} o SET o.claim_until = GREATEST(o.claim_until, ?4)
+	RenewHot: `UPDATE /*+ USE_NL(o) INDEX(o (lane id)) */ {outbox} o SET o.claim_until = GREATEST(o.claim_until, ?4)
  WHERE o.lane IN {every_lane} AND o.id = ?2 AND o.claim_token = ?3 AND o.claim_until > ?1`,
-	RenewDeferred: `UPDATE /*+ USE_NL(o) INDEX(o (lane, id)) */ {deferred} o SET o.claim_until = GREATEST(o.claim_until, ?4)
+	RenewDeferred: `UPDATE /*+ USE_NL(o) INDEX(o (lane id)) */ {deferred} o SET o.claim_until = GREATEST(o.claim_until, ?4)
  WHERE o.lane IN {every_lane} AND o.id = ?2 AND o.claim_token = ?3 AND o.claim_until > ?1`,
-	DoneHot: `DELETE /*+ USE_NL(o) INDEX(o (lane, id)) */ FROM {outbox} o
+	DoneHot: `DELETE /*+ USE_NL(o) INDEX(o (lane id)) */ FROM {outbox} o
  WHERE o.lane IN {every_lane} AND o.id = ?2 AND o.claim_token = ?3 AND o.claim_until > ?1`,
-	DoneDeferred: `DELETE /*+ USE_NL(o) INDEX(o (lane, id)) */ FROM {deferred} o
+	DoneDeferred: `DELETE /*+ USE_NL(o) INDEX(o (lane id)) */ FROM {deferred} o
  WHERE o.lane IN {every_lane} AND o.id = ?2 AND o.claim_token = ?3 AND o.claim_until > ?1`,
-	ClaimedHot: `SELECT /*+ USE_NL(o) INDEX(o (lane, id)) */ o.lane, o.attempts, CASE WHEN o.key_hash IS NULL THEN 0 ELSE 1 END FROM {outbox} o
+	ClaimedHot: `SELECT /*+ USE_NL(o) INDEX(o (lane id)) */ o.lane, o.attempts, CASE WHEN o.key_hash IS NULL THEN 0 ELSE 1 END FROM {outbox} o
  WHERE o.lane IN {every_lane} AND o.id = ?2 AND o.claim_token = ?3 AND o.claim_until > ?1 FOR UPDATE`,
-	ClaimedDeferred: `SELECT /*+ USE_NL(o) INDEX(o (lane, id)) */ o.lane, o.attempts, CASE WHEN o.key_hash IS NULL THEN 0 ELSE 1 END FROM {deferred} o
+	ClaimedDeferred: `SELECT /*+ USE_NL(o) INDEX(o (lane id)) */ o.lane, o.attempts, CASE WHEN o.key_hash IS NULL THEN 0 ELSE 1 END FROM {deferred} o
  WHERE o.lane IN {every_lane} AND o.id = ?2 AND o.claim_token = ?3 AND o.claim_until > ?1 FOR UPDATE`,
 	UnclaimHot:      `UPDATE {outbox} SET claim_token = NULL, claim_until = NULL WHERE lane = ?1 AND id = ?2`,
 	UnclaimDeferred: `UPDATE {deferred} SET claim_token = NULL, claim_until = NULL WHERE lane = ?1 AND id = ?2`,
@@ -71,10 +71,10 @@ UNION ALL SELECT o.lane FROM {lanes} l JOIN {deferred} o ON o.lane = l.lane AND 
 	CountDeferred: `SELECT COUNT(*), MIN(o.created_at) FROM {deferred} o WHERE o.lane BETWEEN ?2 AND ?3
     AND {due:1}`,
 	Oldest: `SELECT MIN(x.created_at) FROM (
-  SELECT y.created_at FROM {u:lane} CROSS APPLY (SELECT /*+ INDEX(o (lane, pos)) */ o.created_at FROM {outbox} o WHERE o.lane = u.lane
+  SELECT y.created_at FROM {u:lane} CROSS APPLY (SELECT /*+ INDEX(o (lane pos)) */ o.created_at FROM {outbox} o WHERE o.lane = u.lane
     AND {ready:2} ORDER BY o.pos FETCH FIRST 128 ROWS ONLY) y
   UNION ALL
-  SELECT y.created_at FROM {u:lane} CROSS APPLY (SELECT /*+ INDEX(o (lane, due_at, pos)) */ o.created_at FROM {deferred} o WHERE o.lane = u.lane
+  SELECT y.created_at FROM {u:lane} CROSS APPLY (SELECT /*+ INDEX(o (lane due_at pos)) */ o.created_at FROM {deferred} o WHERE o.lane = u.lane
     AND {due:2} ORDER BY o.due_at, o.pos FETCH FIRST 128 ROWS ONLY) y) x`,
 
 	LiveRelays: `SELECT owner, routes, expires_at, {now} FROM {relays} WHERE ended = 0 AND expires_at > {now}`,
@@ -106,77 +106,77 @@ UNION ALL SELECT o.lane FROM {lanes} l JOIN {deferred} o ON o.lane = l.lane AND 
 
 	Fence: `SELECT l.lane, l.config FROM {lanes} l WHERE (l.lane, l.epoch) IN (SELECT u.lane, u.epoch FROM {u:lane+epoch}) AND l.owner = ?2
  ORDER BY l.lane FOR UPDATE`,
-	ReadRanges: limited{`SELECT u.ord, {o.lean row}, {claimed}, {prev}, NULL AS hint, {withheld} AS withheld
-  FROM {u:range} CROSS APPLY (SELECT /*+ INDEX(o (lane, pos)) */ {o.held} FROM {outbox} o
+	ReadRanges: limited{`SELECT u.ord, {o.lean row}, {claimed}, {prev}, CAST(NULL AS VARCHAR2(1)) AS hint, {withheld} AS withheld
+  FROM {u:range} CROSS APPLY (SELECT /*+ INDEX(o (lane pos)) */ {o.held} FROM {outbox} o
     WHERE o.lane = u.lane AND o.pos > u.after_pos AND o.pos <= u.upto_pos ORDER BY o.pos FETCH FIRST {LIMIT} ROWS ONLY) o
   LEFT JOIN {f}`},
 	SweepRanges: limited{`SELECT u.ord, o.lane, o.pos, o.id, o.key_hash, o.bytes
-  FROM {u:range} CROSS APPLY (SELECT /*+ INDEX(o (lane, pos)) */ o.lane, o.pos, o.id, o.key_hash, COALESCE({length}, 0) AS bytes FROM {outbox} o
+  FROM {u:range} CROSS APPLY (SELECT /*+ INDEX(o (lane pos)) */ o.lane, o.pos, o.id, o.key_hash, COALESCE({length}, 0) AS bytes FROM {outbox} o
     WHERE o.lane = u.lane AND o.pos > u.after_pos AND o.pos <= u.upto_pos ORDER BY o.pos FETCH FIRST {LIMIT} ROWS ONLY) o`},
-	ReadKeys: limited{`SELECT u.ord, {o.lean row}, {claimed}, {prev}, NULL AS hint, {withheld} AS withheld
-  FROM {u:key range} CROSS APPLY (SELECT /*+ INDEX(o (lane, key_hash, ordering_key, pos)) */ {o.held} FROM {outbox} o
+	ReadKeys: limited{`SELECT u.ord, {o.lean row}, {claimed}, {prev}, CAST(NULL AS VARCHAR2(1)) AS hint, {withheld} AS withheld
+  FROM {u:key range} CROSS APPLY (SELECT /*+ INDEX(o (lane key_hash ordering_key pos)) */ {o.held} FROM {outbox} o
     WHERE o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key AND o.pos > u.after_pos AND o.pos <= u.upto_pos
     ORDER BY o.pos FETCH FIRST {LIMIT} ROWS ONLY) o
   LEFT JOIN {f}
 UNION ALL
-SELECT u.ord, {o.lean row}, {claimed}, {prev}, NULL AS hint, {withheld} AS withheld
-  FROM {u:key range} CROSS APPLY (SELECT /*+ INDEX(o (lane, pos)) */ {o.held} FROM {outbox} o
+SELECT u.ord, {o.lean row}, {claimed}, {prev}, CAST(NULL AS VARCHAR2(1)) AS hint, {withheld} AS withheld
+  FROM {u:key range} CROSS APPLY (SELECT /*+ INDEX(o (lane pos)) */ {o.held} FROM {outbox} o
     WHERE u.key_hash IS NULL AND o.lane = u.lane AND o.pos > u.after_pos AND o.pos <= u.upto_pos ORDER BY o.pos FETCH FIRST {LIMIT} ROWS ONLY) o
   LEFT JOIN {f}`},
 	// As a whole: parts of it would be no longer than 2,000 bytes.
 	BodyPart:  `SELECT o.body FROM {outbox} o WHERE o.lane = ?1 AND o.pos = ?2 AND o.id = ?3`,
 	SettleAll: `{erase}`,
-	Settle: `> SELECT /*+ USE_NL(o) INDEX(o (lane, pos)) */ o.id FROM {outbox} o WHERE {named} ORDER BY o.lane, o.pos FOR UPDATE
+	Settle: `> SELECT /*+ USE_NL(o) INDEX(o (lane pos)) */ o.id FROM {outbox} o WHERE {named} ORDER BY o.lane, o.pos FOR UPDATE
 ;; {erase}`,
-	SettleKeys: `> SELECT /*+ USE_NL(o) INDEX(o (lane, pos)) */ o.id, o.key_hash, o.ordering_key FROM {outbox} o WHERE {named} ORDER BY o.lane, o.pos FOR UPDATE
+	SettleKeys: `> SELECT /*+ USE_NL(o) INDEX(o (lane pos)) */ o.id, o.key_hash, o.ordering_key FROM {outbox} o WHERE {named} ORDER BY o.lane, o.pos FOR UPDATE
 ;; {erase}`,
-	CountLater: `UPDATE /*+ INDEX(d (lane, key_hash, pos)) */ {dead} d SET d.later_out = d.later_out + #6
+	CountLater: `UPDATE /*+ INDEX(d (lane key_hash pos)) */ {dead} d SET d.later_out = d.later_out + #6
  WHERE d.lane = #1 AND d.key_hash = #2 AND d.ordering_key = #3 AND d.pos >= #4 AND d.pos < #5`,
-	FindHot: `SELECT /*+ USE_NL(o) INDEX(o (lane, pos)) */ o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
+	FindHot: `SELECT /*+ USE_NL(o) INDEX(o (lane pos)) */ o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
   FROM {outbox} o WHERE {named} ORDER BY o.lane, o.pos FOR UPDATE`,
-	FindDeferred: `SELECT /*+ USE_NL(o) INDEX(o (lane, id)) */ o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
+	FindDeferred: `SELECT /*+ USE_NL(o) INDEX(o (lane id)) */ o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
   FROM {deferred} o WHERE {named} ORDER BY o.lane, o.id FOR UPDATE`,
-	DropDeferred: `DELETE /*+ INDEX(o (lane, id)) */ FROM {deferred} o WHERE o.lane = #1 AND o.id = #2`,
-	FailHot: `UPDATE /*+ INDEX(o (lane, id)) */ {outbox} o SET o.attempts = #3, o.retry_at = #5, o.first_failed_at = COALESCE(o.first_failed_at, {now}), o.last_error = #4
+	DropDeferred: `DELETE /*+ INDEX(o (lane id)) */ FROM {deferred} o WHERE o.lane = #1 AND o.id = #2`,
+	FailHot: `UPDATE /*+ INDEX(o (lane id)) */ {outbox} o SET o.attempts = #3, o.retry_at = #5, o.first_failed_at = COALESCE(o.first_failed_at, {now}), o.last_error = #4
  WHERE o.lane = #1 AND o.id = #2`,
-	FailDeferred: `UPDATE /*+ INDEX(o (lane, id)) */ {deferred} o SET o.attempts = #3, o.retry_at = #5, o.first_failed_at = COALESCE(o.first_failed_at, {now}),
+	FailDeferred: `UPDATE /*+ INDEX(o (lane id)) */ {deferred} o SET o.attempts = #3, o.retry_at = #5, o.first_failed_at = COALESCE(o.first_failed_at, {now}),
        o.due_at = CASE WHEN o.due_at IS NULL THEN NULL ELSE GREATEST(COALESCE(o.deliver_at, 0), COALESCE(TO_NUMBER(#5), 0)) END, o.last_error = #4
  WHERE o.lane = #1 AND o.id = #2`,
-	Defer: `> SELECT /*+ USE_NL(o) INDEX(o (lane, id)) */ o.lane, o.id FROM {outbox} o
+	Defer: `> SELECT /*+ USE_NL(o) INDEX(o (lane id)) */ o.lane, o.id FROM {outbox} o
  WHERE (o.lane, o.id) IN (SELECT /*+ CARDINALITY(u 10) */ u.lane, u.id FROM ` + rowsOracle("u", 1, "lane", "#id", "aside") + `)
    AND NOT EXISTS (SELECT 1 FROM {deferred} p WHERE p.lane = o.lane AND p.id = o.id) ORDER BY o.lane, o.id FOR UPDATE
 ;; INSERT INTO {deferred} (pos, {moved}, {state}, due_at)
-SELECT /*+ INDEX(o (lane, id)) */ o.pos, {o.moved}, {o.state}, CASE WHEN #3 <> 0 THEN NULL ELSE {due_at} END
+SELECT /*+ INDEX(o (lane id)) */ o.pos, {o.moved}, {o.state}, CASE WHEN #3 <> 0 THEN NULL ELSE {due_at} END
   FROM {outbox} o WHERE o.lane = #1 AND o.id = #2
    AND NOT EXISTS (SELECT 1 FROM {deferred} p WHERE p.lane = o.lane AND p.id = o.id)`,
 	// A long reason goes over only as a value by itself.
 	BuryHot: `INSERT INTO {dead} (pos, {moved}, attempts, first_failed_at, reason, died_at)
-SELECT /*+ INDEX(o (lane, id)) */ o.pos, {o.moved}, #3, o.first_failed_at, '-', {now} FROM {outbox} o WHERE o.lane = #1 AND o.id = #2
+SELECT /*+ INDEX(o (lane id)) */ o.pos, {o.moved}, #3, o.first_failed_at, '-', {now} FROM {outbox} o WHERE o.lane = #1 AND o.id = #2
 ;; UPDATE {dead} SET reason = #4, last_error = #4 WHERE id = #2`,
 	BuryDeferred: `INSERT INTO {dead} (pos, {moved}, attempts, first_failed_at, reason, died_at)
-SELECT /*+ INDEX(o (lane, id)) */ o.pos, {o.moved}, #3, o.first_failed_at, '-', {now} FROM {deferred} o WHERE o.lane = #1 AND o.id = #2
+SELECT /*+ INDEX(o (lane id)) */ o.pos, {o.moved}, #3, o.first_failed_at, '-', {now} FROM {deferred} o WHERE o.lane = #1 AND o.id = #2
 ;; UPDATE {dead} SET reason = #4, last_error = #4 WHERE id = #2`,
 	DropDead: `DELETE FROM {dead} WHERE id = #1`,
 	Marks:    `UPDATE {lane_marks} SET tried_to = #2 WHERE lane = #1 AND tried_to < #2`,
 	// Locked: of two promotions at once, the second would take a row that the first
 	// has moved for one that is ready already.
-	Due: limited{`SELECT /*+ USE_NL(o) INDEX(o (lane, id)) */ o.lane, o.id, o.ordering_key FROM {deferred} o
+	Due: limited{`SELECT /*+ USE_NL(o) INDEX(o (lane id)) */ o.lane, o.id, o.ordering_key FROM {deferred} o
  WHERE (o.lane, o.id) IN (SELECT /*+ CARDINALITY(x 10) */ x.lane, x.id FROM (
-   SELECT y.lane, y.id FROM {u:lane} CROSS APPLY (SELECT /*+ INDEX(d (lane, due_at, pos)) */ d.lane, d.id, d.due_at, d.pos FROM {deferred} d
+   SELECT y.lane, y.id FROM {u:lane} CROSS APPLY (SELECT /*+ INDEX(d (lane due_at pos)) */ d.lane, d.id, d.due_at, d.pos FROM {deferred} d
      WHERE d.lane = u.lane AND d.due_at <= {now} AND (d.claim_until IS NULL OR d.claim_until <= {now}) ORDER BY d.due_at, d.pos FETCH FIRST {LIMIT} ROWS ONLY) y
     ORDER BY u.ord, y.due_at, y.pos FETCH FIRST ?2 ROWS ONLY) x)
    AND o.due_at <= {now} AND (o.claim_until IS NULL OR o.claim_until <= {now})
  ORDER BY o.lane, o.due_at, o.pos FOR UPDATE SKIP LOCKED`},
 	// A row whose id is ready already goes first: the others are told from it by
 	// being deferred still.
-	Promote: `DELETE /*+ INDEX(d (lane, id)) */ FROM {deferred} d WHERE d.lane = #1 AND d.id = #2 AND EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.id = d.id)
-;; INSERT INTO {outbox} ({moved}, {state}) SELECT /*+ INDEX(d (lane, id)) */ {d.moved}, {d.state} FROM {deferred} d WHERE d.lane = #1 AND d.id = #2
-;; > SELECT /*+ USE_NL(o) INDEX(o (lane, id)) */ {o.row} FROM {outbox} o WHERE {placed}
+	Promote: `DELETE /*+ INDEX(d (lane id)) */ FROM {deferred} d WHERE d.lane = #1 AND d.id = #2 AND EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.id = d.id)
+;; INSERT INTO {outbox} ({moved}, {state}) SELECT /*+ INDEX(d (lane id)) */ {d.moved}, {d.state} FROM {deferred} d WHERE d.lane = #1 AND d.id = #2
+;; > SELECT /*+ USE_NL(o) INDEX(o (lane id)) */ {o.row} FROM {outbox} o WHERE {placed}
    AND EXISTS (SELECT 1 FROM {deferred} d WHERE d.lane = o.lane AND d.id = o.id)`,
-	NextDue: `SELECT MIN(x.due_at) FROM {u:lane} CROSS APPLY (SELECT /*+ INDEX(o (lane, due_at, pos)) */ o.due_at FROM {deferred} o
+	NextDue: `SELECT MIN(x.due_at) FROM {u:lane} CROSS APPLY (SELECT /*+ INDEX(o (lane due_at pos)) */ o.due_at FROM {deferred} o
   WHERE o.lane = u.lane AND o.due_at IS NOT NULL AND (o.claim_until IS NULL OR o.claim_until <= GREATEST({now}, o.due_at))
   ORDER BY o.due_at, o.pos FETCH FIRST 1 ROWS ONLY) x`,
-	NextClaimed: `SELECT MIN(x.claim_until) FROM {u:lane} CROSS APPLY (SELECT /*+ INDEX(o (lane, due_at, pos)) */ o.claim_until FROM {deferred} o
+	NextClaimed: `SELECT MIN(x.claim_until) FROM {u:lane} CROSS APPLY (SELECT /*+ INDEX(o (lane due_at pos)) */ o.claim_until FROM {deferred} o
   WHERE o.lane = u.lane AND o.due_at <= {now} ORDER BY o.due_at, o.pos FETCH FIRST 1024 ROWS ONLY) x
  WHERE x.claim_until > {now}`,
 
@@ -190,14 +190,14 @@ SELECT #1, #2, #3, #4^, ?2^, {now} FROM DUAL
    AND {lifted} FOR UPDATE
 ;; DELETE FROM {parked_keys} k WHERE k.lane = #1 AND k.key_hash = #2 AND k.ordering_key = #3 AND {lifted}`,
 	Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys} ORDER BY lane, ordering_key`,
-	ParkedRows: limited{`SELECT y.lane, y.id FROM {u:key} CROSS APPLY (SELECT /*+ INDEX(o (lane, key_hash, ordering_key, pos)) */ o.lane, o.id, o.pos FROM {outbox} o
+	ParkedRows: limited{`SELECT y.lane, y.id FROM {u:key} CROSS APPLY (SELECT /*+ INDEX(o (lane key_hash ordering_key pos)) */ o.lane, o.id, o.pos FROM {outbox} o
    WHERE o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key ORDER BY o.pos FETCH FIRST {LIMIT} ROWS ONLY) y
  ORDER BY u.ord, y.pos FETCH FIRST ?2 ROWS ONLY`},
-	AsideRows: limited{`SELECT y.lane, y.id FROM {u:key} CROSS APPLY (SELECT /*+ INDEX(o (lane, key_hash, ordering_key, due_at, pos)) */ o.lane, o.id, o.pos FROM {deferred} o
+	AsideRows: limited{`SELECT y.lane, y.id FROM {u:key} CROSS APPLY (SELECT /*+ INDEX(o (lane key_hash ordering_key due_at pos)) */ o.lane, o.id, o.pos FROM {deferred} o
    WHERE o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key AND o.due_at IS NULL ORDER BY o.pos FETCH FIRST {LIMIT} ROWS ONLY) y
  ORDER BY u.ord, y.pos FETCH FIRST ?2 ROWS ONLY`},
 	Return: `INSERT INTO {outbox} (pos, {moved}, {state})
-SELECT /*+ INDEX(d (lane, id)) */ CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.pos = d.pos) THEN NULL ELSE d.pos END, {d.moved}, {d.state}
+SELECT /*+ INDEX(d (lane id)) */ CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.pos = d.pos) THEN NULL ELSE d.pos END, {d.moved}, {d.state}
   FROM {deferred} d WHERE d.lane = #1 AND d.id = #2
    AND NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.id = d.id)`,
 	SeenConfig:  `UPDATE {lane_marks} SET config_seen = #2 WHERE lane = #1 AND config_seen < #2`,

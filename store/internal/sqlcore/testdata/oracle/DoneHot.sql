@@ -1,2 +1,2 @@
-DELETE /*+ USE_NL(o) INDEX(o (lane, id)) */ FROM "postrider_outbox" o
+DELETE /*+ USE_NL(o) INDEX(o (lane id)) */ FROM "postrider_outbox" o
  WHERE o.lane IN (SELECT l.lane FROM "postrider_lanes" l) AND o.id = ?2 AND o.claim_token = ?3 AND o.claim_until > ?1

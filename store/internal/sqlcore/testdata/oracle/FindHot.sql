@@ -1,2 +1,2 @@
-SELECT /*+ USE_NL(o) INDEX(o (lane, pos)) */ o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
-  FROM "postrider_outbox" o WHERE (o.lane, o.pos, o.id) IN (SELECT /*+ CARDINALITY(u 10) */ u.lane, u.pos, u.id FROM ([< UNION ALL |SELECT j.ord, j.lane, j.pos, HEXTORAW(j.id) AS id FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', pos NUMBER PATH '$[2]', id VARCHAR2(32) PATH '$[3]')) j>]) u) ORDER BY o.lane, o.pos FOR UPDATE
+SELECT /*+ USE_NL(o) INDEX(o (lane pos)) */ o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
+  FROM "postrider_outbox" o WHERE (o.lane, o.pos, o.id) IN (SELECT /*+ CARDINALITY(u 10) */ u.lane, u.pos, u.id FROM ([< UNION ALL |SELECT j.ord, j.lane, j.pos, HEXTORAW(j.id) AS id FROM JSON_TABLE(CAST(?1 AS VARCHAR2(4000 BYTE)), '$[*]' COLUMNS (ord NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', pos NUMBER PATH '$[2]', id VARCHAR2(32) PATH '$[3]')) j>]) u) ORDER BY o.lane, o.pos FOR UPDATE

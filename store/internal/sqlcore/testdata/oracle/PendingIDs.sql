@@ -1,3 +1,3 @@
-SELECT u.id FROM ([< UNION ALL |SELECT j.ord, HEXTORAW(j.id) AS id FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord NUMBER PATH '$[0]', id VARCHAR2(32) PATH '$[1]')) j>]) u CROSS JOIN JSON_TABLE(?2, '$' COLUMNS (first_lane NUMBER PATH '$[0]', last_lane NUMBER PATH '$[1]')) r
- WHERE EXISTS (SELECT /*+ INDEX(p (lane, id)) */ 1 FROM "postrider_lanes" l JOIN "postrider_outbox" p ON p.lane = l.lane AND p.id = u.id WHERE l.lane BETWEEN r.first_lane AND r.last_lane)
-    OR EXISTS (SELECT /*+ INDEX(p (lane, id)) */ 1 FROM "postrider_lanes" l JOIN "postrider_deferred" p ON p.lane = l.lane AND p.id = u.id WHERE l.lane BETWEEN r.first_lane AND r.last_lane)
+SELECT u.id FROM ([< UNION ALL |SELECT j.ord, HEXTORAW(j.id) AS id FROM JSON_TABLE(CAST(?1 AS VARCHAR2(4000 BYTE)), '$[*]' COLUMNS (ord NUMBER PATH '$[0]', id VARCHAR2(32) PATH '$[1]')) j>]) u CROSS JOIN JSON_TABLE(CAST(?2 AS VARCHAR2(4000 BYTE)), '$' COLUMNS (first_lane NUMBER PATH '$[0]', last_lane NUMBER PATH '$[1]')) r
+ WHERE EXISTS (SELECT /*+ INDEX(p (lane id)) */ 1 FROM "postrider_lanes" l JOIN "postrider_outbox" p ON p.lane = l.lane AND p.id = u.id WHERE l.lane BETWEEN r.first_lane AND r.last_lane)
+    OR EXISTS (SELECT /*+ INDEX(p (lane id)) */ 1 FROM "postrider_lanes" l JOIN "postrider_deferred" p ON p.lane = l.lane AND p.id = u.id WHERE l.lane BETWEEN r.first_lane AND r.last_lane)
