@@ -76,7 +76,7 @@ func (*migrateCmd) Run(p *program) error {
 
 type schemaCmd struct {
 	storeFlags
-	Engine string `placeholder:"ENGINE" help:"postgres, mysql, oracle or sqlite. Default: the engine of --db."`
+	Engine string `placeholder:"ENGINE" help:"postgres, mysql, oracle, sqlserver or sqlite. Default: the engine of --db."`
 }
 
 // Run prints the script. It connects to nothing.
@@ -88,7 +88,7 @@ func (c *schemaCmd) Run(p *program) error {
 	engine := c.Engine
 	if engine == "" {
 		if s.db == "" {
-			return usagef("engine is not set: use --engine postgres, mysql, oracle or sqlite, or name a database with --db")
+			return usagef("engine is not set: use --engine postgres, mysql, oracle, sqlserver or sqlite, or name a database with --db")
 		}
 		d, err := app.ParseDatabase(s.db)
 		if err != nil {
@@ -98,7 +98,7 @@ func (c *schemaCmd) Run(p *program) error {
 	}
 	dialect := app.Dialect(engine)
 	if dialect == nil {
-		return usagef("--engine is %q: use postgres, mysql, oracle or sqlite", engine)
+		return usagef("--engine is %q: use postgres, mysql, oracle, sqlserver or sqlite", engine)
 	}
 	script, err := sqlstore.Script(dialect, &sqlstore.Options{Schema: s.schema, Prefix: s.prefix, Routes: s.routes})
 	if err != nil {

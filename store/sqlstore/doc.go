@@ -84,6 +84,17 @@
 // user, its name as the database has it, such as SHOP. Transactions have to be begun
 // with BeginTx, as everywhere: without one the driver commits each statement.
 //
+// # SQL Server
+//
+// SQL Server 2019 or later, or Azure SQL, with the driver "sqlserver" of
+// github.com/microsoft/go-mssqldb, in a database that has READ_COMMITTED_SNAPSHOT ON:
+//
+//	sqlserver://user:password@host:1433?database=app
+//
+// Written by the documentation and the driver's source; not run on a server yet:
+// docs/engines.md says what was checked and what is particular. Options.Schema
+// defaults to the one of the user.
+//
 // # Time
 //
 // Instants are stored as microseconds since 1970 UTC in integer columns, so

@@ -23,7 +23,7 @@ const (
 
 // Database is what a database URL says.
 type Database struct {
-	Engine string // Postgres, SQLite, MySQL or Oracle
+	Engine string // Postgres, SQLite, MySQL, Oracle or SQLServer
 	Driver string // for sql.Open
 	DSN    string // for sql.Open; holds the password
 	Name   string // for messages: the URL without password and parameters
@@ -31,18 +31,18 @@ type Database struct {
 	secret []string
 }
 
-const dbForms = "use postgres://user:password@host:5432/database, mysql://user:password@host:3306/database, oracle://user:password@host:1521/service, sqlite:path or file:path?parameters"
+const dbForms = "use postgres://user:password@host:5432/database, mysql://user:password@host:3306/database, oracle://user:password@host:1521/service, sqlserver://user:password@host:1433?database=name, sqlite:path or file:path?parameters"
 
 // sqlitePragmas are for a file that producers and a relay share. Transactions
 // take the write lock at their begin: one that upgraded later could only fail.
 var sqliteDefaults = []string{"_pragma=journal_mode(WAL)", "_pragma=synchronous(NORMAL)", "_pragma=busy_timeout(5000)", "_txlock=immediate"}
 
 // ParseDatabase reads a database URL: postgres:// or postgresql://, mysql:// or
-// mariadb://, oracle:// (where the driver is built in), sqlite: and a path, or file: as SQLite knows it. Parameters of a
-// MySQL URL are those of its Go driver; interpolateParams is true unless it is
-// given. SQLite parameters that are not given
-// become journal_mode WAL, synchronous NORMAL, busy_timeout 5 s and immediate
-// transactions.
+// mariadb://, oracle:// (where the driver is built in), sqlserver://, sqlite: and a
+// path, or file: as SQLite knows it. Parameters of a MySQL or SQL Server URL are those
+// of its Go driver; MySQL's interpolateParams is true unless it is given, and SQL
+// Server's database has to be. SQLite parameters that are not given become
+// journal_mode WAL, synchronous NORMAL, busy_timeout 5 s and immediate transactions.
 func ParseDatabase(s string) (Database, error) {
 	scheme, rest, ok := strings.Cut(s, ":")
 	switch {
@@ -77,6 +77,12 @@ func ParseDatabase(s string) (Database, error) {
 			return Database{}, err
 		}
 		return oracleDatabase(u)
+	case scheme == SQLServer:
+		u, err := parseURL(s)
+		if err != nil {
+			return Database{}, err
+		}
+		return sqlServerDatabase(u)
 	case scheme == "sqlite", scheme == "file":
 		path, query, _ := strings.Cut(rest, "?")
 		if scheme == "sqlite" {

@@ -214,6 +214,8 @@ func Dialect(engine string) *sqlstore.Dialect {
 		return sqlstore.MySQL
 	case Oracle:
 		return sqlstore.Oracle
+	case SQLServer:
+		return sqlstore.SQLServer
 	}
 	return nil
 }
