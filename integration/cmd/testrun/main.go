@@ -221,7 +221,7 @@ func report(out io.Writer, record string) (missing []string, err error) {
 	if len(keys) == 0 {
 		fmt.Fprintln(out, "#   none")
 	}
-	for _, name := range []string{testenv.EnginePostgres, testenv.EnginePgBouncer, testenv.EngineMySQL, testenv.EngineSQLite, testenv.EngineNATS} {
+	for _, name := range []string{testenv.EnginePostgres, testenv.EnginePgBouncer, testenv.EngineMySQL, testenv.EngineOracle, testenv.EngineSQLServer, testenv.EngineSQLite, testenv.EngineNATS} {
 		if testenv.Required(name) && !used[name] {
 			missing = append(missing, name)
 		}

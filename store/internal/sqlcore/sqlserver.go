@@ -120,9 +120,12 @@ var sqlServerDialect = Dialect{
 		"{u:later}", rowsSQLServer(1, "u", "lane", "key_hash", "#ordering_key", "start", "below", "more"),
 		"{m:mark}", rowsSQLServer(2, "m", "lane", "epoch", "pos"),
 		"{pending}", `SELECT 1 FROM {lanes} l WITH (READCOMMITTED) JOIN {outbox} p WITH (READCOMMITTED, INDEX ({=outbox_id}), FORCESEEK) ON p.lane = l.lane AND p.id = u.id
-                WHERE l.lane BETWEEN CONVERT(INT, @p2 / 4294967296) AND CONVERT(INT, @p2 / 4294967296 + @p2 % 4294967296 - 1)`,
+                WHERE l.lane BETWEEN {first lane} AND {last lane}`,
 		"{pending deferred}", `SELECT 1 FROM {lanes} l WITH (READCOMMITTED) JOIN {deferred} p WITH (READCOMMITTED, INDEX ({=deferred_pk}), FORCESEEK) ON p.lane = l.lane AND p.id = u.id
-                WHERE l.lane BETWEEN CONVERT(INT, @p2 / 4294967296) AND CONVERT(INT, @p2 / 4294967296 + @p2 % 4294967296 - 1)`,
+                WHERE l.lane BETWEEN {first lane} AND {last lane}`,
+		// So large a literal is a decimal, which would divide with a fraction.
+		"{first lane}", "CONVERT(INT, @p2 / CONVERT(BIGINT, 4294967296))",
+		"{last lane}", "CONVERT(INT, @p2 / CONVERT(BIGINT, 4294967296) + @p2 % CONVERT(BIGINT, 4294967296) - 1)",
 		"{live}", "SELECT 1 FROM {relays} r WHERE r.owner = c.owner AND r.ended = 0 AND r.expires_at > {now}",
 		"{live owner}", "SELECT 1 FROM {relays} r WHERE r.owner = l.owner AND r.ended = 0 AND r.expires_at > {now}",
 		"{claim}", "WHERE o.claim_token = @p3 AND o.claim_until > @p1",

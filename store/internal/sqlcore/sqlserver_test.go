@@ -99,6 +99,7 @@ func TestSQLServerTexts(t *testing.T) {
 			{`(?i)\b(id|owner) [=>] @p`, "an id is compared with bytes of another type"},
 			{`(?i)FOR UPDATE|LIMIT|GREATEST|RETURNING|\bnow\(`, "a word of another engine"},
 			{`[^?]\?\d|\$\d`, "an argument of another engine"},
+			{`[^T], \d{10,}|[^,] \d{10,}`, "a number is a decimal"},
 			{`CASE[^;]*NEXT VALUE FOR[^;]*END`, "a number may not be drawn on a condition"},
 			{`(?i)NOLOCK|HOLDLOCK|SERIALIZABLE`, "a read of what is not committed, or a lock on a range"},
 		} {

@@ -1,7 +1,9 @@
 -- +goose Up
 -- Postrider, SQL Server, version 1. Instants are microseconds since 1970 UTC. Names
 -- that are compared are the bytes of their UTF-8: every collation takes a name for
--- equal to one with spaces behind it. The database needs READ_COMMITTED_SNAPSHOT ON.
+-- equal to one with spaces behind it. Bytes are equal to the same with zeros behind
+-- them, which no name has; keys, which may, are compared beside their hash. The
+-- database needs READ_COMMITTED_SNAPSHOT ON.
 
 -- Numbers are drawn from one cache for all sessions, so their order is that of the
 -- draws; a crash loses what is left of the cache.
