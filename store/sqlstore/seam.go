@@ -48,6 +48,9 @@ func (c *conn) Release() error {
 // Begin tells the driver itself: database/sql would end the transaction with its
 // context, behind the store's back.
 func (c *conn) Begin(ctx context.Context) (func(context.Context, bool) error, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	at := &movingContext{}
 	at.now.Store(&ctx)
 	var tx driver.Tx
@@ -90,6 +93,9 @@ func (c *conn) Discard() {
 
 // Query asks the driver itself: of what a row costs, database/sql is a third.
 func (c *conn) Query(ctx context.Context, text string, args []any, scan func(sqlcore.Row) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	err := c.c.Raw(func(dc any) error {
 		q, ok := dc.(driver.QueryerContext)
 		if !ok {
@@ -108,7 +114,7 @@ func (c *conn) Query(ctx context.Context, text string, args []any, scan func(sql
 	if errors.Is(err, driver.ErrSkip) {
 		return c.querier.Query(ctx, text, args, scan)
 	}
-	return err
+	return over(ctx, err)
 }
 
 // namedValues are arguments as the driver takes them; driver.ErrSkip if it
@@ -219,17 +225,24 @@ type statements interface {
 type querier struct{ statements }
 
 func (q querier) Exec(ctx context.Context, text string, args ...any) (int64, error) {
+	// Some drivers would send it, and break off what the server has begun.
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
 	res, err := q.ExecContext(ctx, text, args...)
 	if err != nil {
-		return 0, txDone(err)
+		return 0, over(ctx, txDone(err))
 	}
 	return res.RowsAffected()
 }
 
 func (q querier) Query(ctx context.Context, text string, args []any, scan func(sqlcore.Row) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	rows, err := q.QueryContext(ctx, text, args...)
 	if err != nil {
-		return txDone(err)
+		return over(ctx, txDone(err))
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -237,7 +250,16 @@ func (q querier) Query(ctx context.Context, text string, args []any, scan func(s
 			return err
 		}
 	}
-	return txDone(rows.Err())
+	return over(ctx, txDone(rows.Err()))
+}
+
+// over adds the end of the context to an error that came of it: a driver may have
+// only the server's word, that it was asked to stop.
+func over(ctx context.Context, err error) error {
+	if end := ctx.Err(); err != nil && end != nil && !errors.Is(err, end) {
+		return fmt.Errorf("%w: %w", end, err)
+	}
+	return err
 }
 
 // txDone gives the error of a transaction that has ended its meaning.

@@ -155,3 +155,59 @@ func TestOracleClock(t *testing.T) {
 		}
 	}
 }
+
+// failing is a transaction in which statements of some beginning fail.
+type failing struct {
+	ran  []string
+	fail string
+	err  error
+}
+
+func (f *failing) Exec(_ context.Context, text string, _ ...any) (int64, error) {
+	text, _, _ = strings.Cut(text, " (")
+	f.ran = append(f.ran, text)
+	if f.fail != "" && strings.HasPrefix(text, f.fail) {
+		return 0, f.err
+	}
+	return 1, nil
+}
+
+func (f *failing) Query(context.Context, string, []any, func(Row) error) error { return nil }
+
+// TestOracleInsertsAllOrNothing: a statement that is run with arrays leaves the rows
+// beside the one that fails.
+func TestOracleInsertsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	s := &Store{d: Oracle, q: Oracle.expand(Options{Prefix: "p_"}.names()), Config: Config{Rows: Oracle.rows}}
+	s.script = s.q.scripts(Oracle.begin)
+	insertOf := func(n int) *insertion {
+		c := &insertion{group: &group{route: route{lanes: "[1,2]"}}}
+		for i := range n {
+			c.entries = append(c.entries, &entry{&outbox.Record{ID: outbox.ID{15: byte(i + 1)}, Transport: "t", Type: "t", CreatedAt: time.Unix(1, 0)}, 1})
+		}
+		return c
+	}
+	const save, back, insert = "SAVEPOINT postrider_enlist", "ROLLBACK TO SAVEPOINT postrider_enlist", `INSERT INTO "p_outbox"`
+	duplicate, other := errors.New("ORA-00001: unique constraint violated"), errors.New("ORA-01653: unable to extend table")
+	for name, tc := range map[string]struct {
+		rows int
+		fail string
+		err  error
+		n    int64
+		want error
+		ran  []string
+	}{
+		"one row":        {1, "", nil, 1, nil, []string{insert}},
+		"one duplicate":  {1, insert, duplicate, 0, nil, []string{insert}},
+		"many":           {2, "", nil, 1, nil, []string{save, insert}},
+		"a duplicate":    {2, insert, duplicate, 0, nil, []string{save, insert, back}},
+		"something else": {2, insert, other, 0, other, []string{save, insert, back}},
+		"no savepoint":   {2, save, other, 0, other, []string{save}},
+	} {
+		tx := &failing{fail: tc.fail, err: tc.err}
+		n, err := s.insertPlain(t.Context(), s.dress(tx), insertOf(tc.rows))
+		if n != tc.n || !errors.Is(err, tc.want) || !slices.Equal(tx.ran, tc.ran) {
+			t.Errorf("%s: got %d, %v, ran %q, want %d, %v, %q", name, n, err, tx.ran, tc.n, tc.want, tc.ran)
+		}
+	}
+}
