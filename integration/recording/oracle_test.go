@@ -11,7 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	_ "github.com/sijms/go-ora/v2"
+
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store/sqlstore"
 )
 
 // What github.com/sijms/go-ora/v2 v2.8.24 does, by its source.
@@ -177,5 +180,21 @@ func TestOracleLongValues(t *testing.T) {
 	}
 	for _, s := range r.bad {
 		t.Error(s)
+	}
+}
+
+// TestOracleDriverIsKnown: the driver itself, which connects to nothing here.
+func TestOracleDriverIsKnown(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("oracle", "oracle://u:p@127.0.0.1:1/none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	if _, err := sqlstore.New(db, sqlstore.MySQL, nil); err == nil || !strings.Contains(err.Error(), "use sqlstore.Oracle") {
+		t.Errorf("with MySQL's dialect: %v", err)
+	}
+	if _, err := sqlstore.New(db, sqlstore.Oracle, nil); err != nil {
+		t.Errorf("with its own: %v", err)
 	}
 }
