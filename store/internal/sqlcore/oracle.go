@@ -50,8 +50,10 @@ var oracleDialect = Dialect{
 	missing: func(err error) bool { return codeOracle(err) == 942 },
 	busy: func(err error) bool {
 		// Serialization, deadlocks of rows and of the dictionary, locks of tables and
-		// rows that were not to be had, and a snapshot that is too old.
-		return slices.Contains([]int{8177, 60, 4020, 54, 4021, 30006, 1555}, codeOracle(err))
+		// rows that were not to be had, a snapshot that is too old, and a statement that
+		// was asked to stop: where the context still lives, a break that was meant for an
+		// earlier one of the connection.
+		return slices.Contains([]int{8177, 60, 4020, 54, 4021, 30006, 1555, 1013}, codeOracle(err))
 	},
 	taken:  func(err error) bool { return codeOracle(err) == 1 },
 	exists: func(err error) bool { c := codeOracle(err); return c == 955 || c == 1 },

@@ -40,7 +40,8 @@ func TestOracleErrors(t *testing.T) {
 	for text, want := range map[string]bool{
 		"ORA-08177: can't serialize access for this transaction": true, "ORA-00060: deadlock detected": true, "ORA-00054: resource busy": true,
 		"ORA-30006: resource busy; acquire with WAIT timeout expired": true, "ORA-01555: snapshot too old": true,
-		"ORA-06550: line 1:\nORA-00054: resource busy": true, "ORA-00942: table or view does not exist": false, "ORA-": false, "": false,
+		"ORA-01013: user requested cancel of current operation": true,
+		"ORA-06550: line 1:\nORA-00054: resource busy":          true, "ORA-00942: table or view does not exist": false, "ORA-": false, "": false,
 	} {
 		if got := Oracle.busy(errors.New(text)); got != want {
 			t.Errorf("%q: busy is %v", text, got)
