@@ -1,12 +1,15 @@
 package relay_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/integration/stores"
+	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/sqlstore"
 )
@@ -79,6 +82,63 @@ func TestSettleThatIsRefused(t *testing.T) {
 		g.inOrder()
 		if n := len(g.rec.Accepted()); n != messages {
 			t.Errorf("P7: %d sends of %d messages", n, messages)
+		}
+	})
+}
+
+// A transaction that met a duplicate, and stays open, may hold that row: its
+// settlement is put off and all others are written, and messages go on.
+func TestSettleBesideAProducerThatMetADuplicate(t *testing.T) {
+	onServers(t, func(t *testing.T, e engine) {
+		g := newRig(t, e, nil, nil)
+		ctx := t.Context()
+		const messages = 300
+		publish := func() {
+			for i := range messages {
+				g.must(g.publish(fmt.Sprint("k", i%10))(true))
+			}
+		}
+		tx, err := stores.Begin(ctx, g.db)
+		g.must(err)
+		defer tx.Rollback()
+		var n int64
+		g.must(tx.QueryRow(ctx, `SELECT count(*) FROM postrider_outbox`).Scan(&n))
+		publish()
+		again := g.record("again", "again/1")
+		g.must(stores.Enlist(ctx, g.db, g.store, again))
+		if err := tx.Enlist(ctx, g.store, again); !errors.Is(err, outbox.ErrDuplicateID) {
+			t.Fatalf("E8: got %v, want a duplicate", err)
+		}
+		var mu sync.Mutex
+		var states []string
+		_, stop := g.start(&relay.Options{TTL: 2 * time.Second, Hooks: relay.Hooks{Store: func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			states = append(states, fmt.Sprint(err))
+		}}})
+		left := func(want int64) {
+			t.Helper()
+			for end := time.Now().Add(time.Minute); g.pending() > want; time.Sleep(20 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("P7: %d rows left, want %d", g.pending(), want)
+				}
+			}
+		}
+		for range 2 {
+			left(1)
+			publish()
+		}
+		left(1)
+		g.must(tx.Rollback())
+		left(0)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(states) > 0 {
+			t.Errorf("P7: the store counts as lost: %v", states)
+		}
+		g.must(stop())
+		if n := len(g.rec.Accepted()); n != 3*messages+1 {
+			t.Errorf("P7: %d sends of %d messages", n, 3*messages+1)
 		}
 	})
 }

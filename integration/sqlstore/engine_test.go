@@ -29,6 +29,8 @@ type engine struct {
 	single   bool // one writer at a time
 	// schemas are not where tests part: each takes a database of its own.
 	databases bool
+	// isolation of the transactions that producers begin.
+	isolation sql.IsolationLevel
 }
 
 // The databases of sqlstore, and PostgreSQL with pgxstore.

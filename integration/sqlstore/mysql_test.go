@@ -49,6 +49,7 @@ func TestMySQLModes(t *testing.T) {
 				return withSetting(withSetting(plain(tb), "sql_mode", "'"+tc.mode+"'"), "interpolateParams", tc.interpolate)
 			}
 			awkwardValues(t, e)
+			model(t, e, 1)
 		})
 	}
 }

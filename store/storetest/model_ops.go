@@ -526,7 +526,8 @@ var opDefs = []opDef{
 		}
 	}},
 	{"replay", 3, needDead, func(w *world, x []uint64) (string, func(s *side) string) {
-		ids := w.someIDs(x[0])
+		// An id that has died and is in an open transaction again would wait for it.
+		ids := slices.DeleteFunc(w.someIDs(x[0]), w.open)
 		if len(ids) == 0 {
 			return "", nil
 		}
@@ -559,6 +560,11 @@ func (w *world) someIDs(x uint64) (out []outbox.ID) {
 		}
 	}
 	return out
+}
+
+// open tells whether a transaction that is open has enlisted the id.
+func (w *world) open(id outbox.ID) bool {
+	return slices.ContainsFunc(w.txs, func(tx *openTx) bool { return tx.recs[w.index[id]] })
 }
 
 func (w *world) endTx(x uint64, commit bool) (string, func(s *side) string) {

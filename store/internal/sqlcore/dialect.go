@@ -73,6 +73,9 @@ type Dialect struct {
 
 	missing func(error) bool // a table or schema does not exist
 	busy    func(error) bool // nothing happened; try again soon
+	// held: a wait for a row that another transaction has locked came to its end;
+	// busy as well. nil where producers lock no rows of others.
+	held    func(error) bool
 	taken   func(error) bool // a key of the row is there already; needed where QueueOne is
 	exists  func(error) bool // what is to be created is there already; nil where scripts ask
 	refused func(error) bool // the statement, by a constraint, a trigger or a missing right

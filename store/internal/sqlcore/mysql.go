@@ -42,6 +42,7 @@ var mysqlDialect = Dialect{
 		// Deadlock, lock wait timeout, and MariaDB's "record has changed".
 		return slices.Contains([]int{1213, 1205, 1020}, codeMySQL(err))
 	},
+	held:  func(err error) bool { return codeMySQL(err) == 1205 },
 	taken: func(err error) bool { c := codeMySQL(err); return c == 1062 || c == 1586 },
 	refused: func(err error) bool {
 		// Values, constraints, triggers, rights, and servers that only read.
@@ -73,7 +74,7 @@ var mysqlDialect = Dialect{
 		// A look without a lock: who writes would wait for a row that another
 		// transaction has just inserted, and not committed.
 		"{claim hot}", "SELECT o.pos FROM {claimed hot}", "{claim deferred}", "SELECT o.pos FROM {claimed deferred}",
-		"{claimed hot}", `{every_lane} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = l.lane AND o.id = ?2
+		"{claimed hot}", `{every_lane} STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = l.lane AND o.id = ?2
  WHERE o.claim_token = ?3 AND o.claim_until > ?1`,
 		"{claimed deferred}", `{every_lane} STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = l.lane AND o.id = ?2
  WHERE o.claim_token = ?3 AND o.claim_until > ?1`,
@@ -98,7 +99,7 @@ var mysqlDialect = Dialect{
     ON {parked_keys}.lane = u.lane AND {parked_keys}.key_hash = u.key_hash AND {parked_keys}.ordering_key = u.ordering_key
  WHERE {parked_keys}.unparking <> 0
    AND NOT EXISTS (SELECT 1 FROM {deferred} o FORCE INDEX ({=deferred_parked}) WHERE o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key AND o.due_at IS NULL)`,
-		"{erase}", `DELETE {outbox} FROM {u:row} STRAIGHT_JOIN {outbox} FORCE INDEX (PRIMARY)
+		"{erase}", `DELETE {outbox} FROM {u:row} STRAIGHT_JOIN {outbox} FORCE INDEX ({=outbox_lane})
     ON {outbox}.lane = u.lane AND {outbox}.pos = u.pos AND {outbox}.id = u.id`,
 		"{dead row}", `pos, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, headers,
     CASE WHEN ?3 <> 0 THEN NULL ELSE body END,
@@ -131,13 +132,13 @@ var mysqlDialect = Dialect{
 		QueueMany: `INSERT INTO {outbox} ({msg}) VALUES {many}`,
 		DeferOne:  `INSERT INTO {deferred} ({msg}, due_at) VALUES ({one}, ?11)`,
 		DeferMany: `INSERT INTO {deferred} ({msg}, due_at) VALUES [[, |(#1, #2, #3, #4, #5, #6, #7, #8, #9, #10, #11, #12, #13, #14, #15, #16, #17, #18, #19, #20, #21, #22, #23, #11)]]`,
-		UnlistHot: `DELETE {outbox} FROM {u:lane+id} STRAIGHT_JOIN {outbox} FORCE INDEX ({=outbox_id}) ON {outbox}.lane = u.lane AND {outbox}.id = u.id`,
+		UnlistHot: `DELETE {outbox} FROM {u:lane+id} STRAIGHT_JOIN {outbox} FORCE INDEX (PRIMARY) ON {outbox}.lane = u.lane AND {outbox}.id = u.id`,
 		PendingIDs: `SELECT u.id FROM {u:id}
- WHERE EXISTS (SELECT 1 FROM {lanes} l STRAIGHT_JOIN {outbox} p FORCE INDEX ({=outbox_id}) ON p.lane = l.lane AND p.id = u.id WHERE JSON_CONTAINS(?2, CAST(l.lane AS CHAR)))
+ WHERE EXISTS (SELECT 1 FROM {lanes} l STRAIGHT_JOIN {outbox} p FORCE INDEX (PRIMARY) ON p.lane = l.lane AND p.id = u.id WHERE JSON_CONTAINS(?2, CAST(l.lane AS CHAR)))
     OR EXISTS (SELECT 1 FROM {lanes} l STRAIGHT_JOIN {deferred} p ON p.lane = l.lane AND p.id = u.id WHERE JSON_CONTAINS(?2, CAST(l.lane AS CHAR)))`,
 
 		ReadLane: limited{`SELECT {o.row} FROM (
-  (SELECT {o.row} FROM {outbox} o FORCE INDEX ({=outbox_id}) WHERE o.lane = ?2 AND o.id > ?3 AND o.key_hash IS NOT NULL
+  (SELECT {o.row} FROM {outbox} o FORCE INDEX (PRIMARY) WHERE o.lane = ?2 AND o.id > ?3 AND o.key_hash IS NOT NULL
     AND {ready:1} ORDER BY o.lane, o.id LIMIT {LIMIT})
   UNION ALL
   (SELECT {o.row} FROM {deferred} o FORCE INDEX (PRIMARY) WHERE o.lane = ?2 AND o.id > ?3 AND o.key_hash IS NOT NULL
@@ -145,19 +146,19 @@ var mysqlDialect = Dialect{
  ORDER BY o.id LIMIT {LIMIT}`},
 		ReadUnordered: limited{`SELECT {o.row} FROM ([[
   UNION ALL |
-  (SELECT {o.row} FROM {outbox} o FORCE INDEX ({=outbox_id}) WHERE o.lane = #1 AND o.id > ?3
+  (SELECT {o.row} FROM {outbox} o FORCE INDEX (PRIMARY) WHERE o.lane = #1 AND o.id > ?3
     AND {ready:2} ORDER BY o.lane, o.id LIMIT {LIMIT})
   UNION ALL
   (SELECT {o.row} FROM {deferred} o FORCE INDEX (PRIMARY) WHERE o.lane = #1 AND o.id > ?3
     AND {due:2} ORDER BY o.lane, o.id LIMIT {LIMIT})]]) o
  ORDER BY o.id LIMIT {LIMIT}`},
-		FindPending: `SELECT o.lane FROM {lanes} l STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = l.lane AND o.id = ?1
+		FindPending: `SELECT o.lane FROM {lanes} l STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = l.lane AND o.id = ?1
 UNION ALL SELECT o.lane FROM {lanes} l STRAIGHT_JOIN {deferred} o ON o.lane = l.lane AND o.id = ?1`,
 		LockLane:  `SELECT owner FROM {lanes} WHERE lane = ?1 LOCK IN SHARE MODE`,
 		LockRelay: `SELECT CASE WHEN ended = 0 AND expires_at > {now} THEN 1 ELSE 0 END FROM {relays} WHERE owner = ?1 LOCK IN SHARE MODE`,
 		// The rows are counted as they are locked: how many an update has changed
 		// depends on the driver's settings, and on what they held.
-		ClaimHot: `> SELECT o.pos FROM {outbox} o FORCE INDEX ({=outbox_id}) WHERE o.lane = ?2 AND o.id = ?3
+		ClaimHot: `> SELECT o.pos FROM {outbox} o FORCE INDEX (PRIMARY) WHERE o.lane = ?2 AND o.id = ?3
     AND {ready:1} FOR UPDATE
 ;; UPDATE {outbox} SET claim_token = ?4, claim_until = ?5 WHERE lane = ?2 AND id = ?3`,
 		ClaimDeferred: `> SELECT o.pos FROM {deferred} o FORCE INDEX (PRIMARY) WHERE o.lane = ?2 AND o.id = ?3
@@ -165,14 +166,14 @@ UNION ALL SELECT o.lane FROM {lanes} l STRAIGHT_JOIN {deferred} o ON o.lane = l.
 ;; UPDATE {deferred} SET claim_token = ?4, claim_until = ?5 WHERE lane = ?2 AND id = ?3`,
 		RenewHot: `if {claim hot}
 ;; > SELECT o.pos FROM {claimed hot} FOR UPDATE
-;; UPDATE {every_lane} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = l.lane AND o.id = ?2
+;; UPDATE {every_lane} STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = l.lane AND o.id = ?2
    SET o.claim_until = GREATEST(o.claim_until, ?4) WHERE o.claim_token = ?3 AND o.claim_until > ?1`,
 		RenewDeferred: `if {claim deferred}
 ;; > SELECT o.pos FROM {claimed deferred} FOR UPDATE
 ;; UPDATE {every_lane} STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = l.lane AND o.id = ?2
    SET o.claim_until = GREATEST(o.claim_until, ?4) WHERE o.claim_token = ?3 AND o.claim_until > ?1`,
 		DoneHot: `if {claim hot}
-;; DELETE {outbox} FROM {every_lane} STRAIGHT_JOIN {outbox} FORCE INDEX ({=outbox_id}) ON {outbox}.lane = l.lane AND {outbox}.id = ?2
+;; DELETE {outbox} FROM {every_lane} STRAIGHT_JOIN {outbox} FORCE INDEX (PRIMARY) ON {outbox}.lane = l.lane AND {outbox}.id = ?2
  WHERE {outbox}.claim_token = ?3 AND {outbox}.claim_until > ?1`,
 		DoneDeferred: `if {claim deferred}
 ;; DELETE {deferred} FROM {every_lane} STRAIGHT_JOIN {deferred} FORCE INDEX (PRIMARY) ON {deferred}.lane = l.lane AND {deferred}.id = ?2
@@ -189,11 +190,11 @@ UNION ALL SELECT o.lane FROM {lanes} l STRAIGHT_JOIN {deferred} o ON o.lane = l.
     AND {due:1}`,
 		Oldest: `SELECT min(x.created_at) FROM ([[
   UNION ALL |
-  (SELECT o.created_at FROM {outbox} o FORCE INDEX (PRIMARY) WHERE o.lane = #1
+  (SELECT o.created_at FROM {outbox} o FORCE INDEX ({=outbox_lane}) WHERE o.lane = #1
     AND {ready:2} ORDER BY o.lane, o.pos LIMIT 128)
   UNION ALL
   (SELECT o.created_at FROM {deferred} o FORCE INDEX ({=deferred_due}) WHERE o.lane = #1
-    AND {due:2} ORDER BY o.lane, o.due_at, o.pos LIMIT 128)]]) x`,
+    AND {due:2} ORDER BY o.lane, o.due_at, o.num LIMIT 128)]]) x`,
 
 		LiveRelays: `SELECT owner, routes, expires_at, {now} FROM {relays} WHERE ended = 0 AND expires_at > {now}`,
 		HeldLanes:  `SELECT lane FROM {lanes} WHERE owner = ?1`,
@@ -230,11 +231,11 @@ UNION ALL SELECT o.lane FROM {lanes} l STRAIGHT_JOIN {deferred} o ON o.lane = l.
 		ReadRanges: limited{`[[
 UNION ALL |
 (SELECT #0, {o.lean row}, {claimed}, NULL, NULL, {withheld}
-  FROM {outbox} o FORCE INDEX (PRIMARY) WHERE o.lane = #1 AND o.pos > #2 AND o.pos <= #3 ORDER BY o.pos LIMIT {LIMIT})]]`},
+  FROM {outbox} o FORCE INDEX ({=outbox_lane}) WHERE o.lane = #1 AND o.pos > #2 AND o.pos <= #3 ORDER BY o.pos LIMIT {LIMIT})]]`},
 		SweepRanges: limited{`[[
 UNION ALL |
 (SELECT #0, o.lane, o.pos, o.id, o.key_hash, COALESCE(OCTET_LENGTH(o.body), 0)
-  FROM {outbox} o FORCE INDEX (PRIMARY) WHERE o.lane = #1 AND o.pos > #2 AND o.pos <= #3 ORDER BY o.pos LIMIT {LIMIT})]]`},
+  FROM {outbox} o FORCE INDEX ({=outbox_lane}) WHERE o.lane = #1 AND o.pos > #2 AND o.pos <= #3 ORDER BY o.pos LIMIT {LIMIT})]]`},
 		ReadKeys: limited{`[[
 UNION ALL |
 (SELECT #0, {o.lean row}, {claimed}, NULL, NULL, {withheld}
@@ -242,7 +243,7 @@ UNION ALL |
  ORDER BY o.pos LIMIT {LIMIT})
 UNION ALL
 (SELECT #0, {o.lean row}, {claimed}, NULL, NULL, {withheld}
-  FROM {outbox} o FORCE INDEX (PRIMARY) WHERE #4 IS NULL AND o.lane = #1 AND o.pos > #2 AND o.pos <= #3
+  FROM {outbox} o FORCE INDEX ({=outbox_lane}) WHERE #4 IS NULL AND o.lane = #1 AND o.pos > #2 AND o.pos <= #3
  ORDER BY o.pos LIMIT {LIMIT})]]`},
 		// From the cursor downwards: a sub-select of the read would pass over all rows
 		// of the key above it.
@@ -251,42 +252,46 @@ UNION ALL |
 (SELECT #1, x.key_hash, p.ordering_key, x.pos
   FROM (SELECT k.lane, k.key_hash, MAX(k.pos) AS pos FROM {outbox} k FORCE INDEX ({=outbox_key})
          WHERE k.lane = #2 AND k.key_hash IN (#3..) AND k.pos <= #4 GROUP BY k.lane, k.key_hash) x
-  STRAIGHT_JOIN {outbox} p FORCE INDEX (PRIMARY) ON p.lane = x.lane AND p.pos = x.pos)]]`,
+  STRAIGHT_JOIN {outbox} p FORCE INDEX ({=outbox_lane}) ON p.lane = x.lane AND p.pos = x.pos)]]`,
 		// Ranges that are empty as a rule. Downwards from the cursor there would be all
 		// that the key has delivered, for as long as an old snapshot keeps purge away.
 		KeyPrevsAbove: `SELECT k.lane, k.key_hash, k.ordering_key, k.pos FROM {outbox} k FORCE INDEX ({=outbox_key})
  WHERE [[ OR |k.lane = #1 AND k.key_hash = #2 AND k.pos > #3 AND k.pos <= #4]]`,
 		BodyPart: `SELECT SUBSTRING(o.body, ?4, ?5) FROM {outbox} o WHERE o.lane = ?1 AND o.pos = ?2 AND o.id = ?3`,
-		// Deleting by a join would look each row up twice.
-		SettleAll: `DELETE {outbox} FROM {outbox} FORCE INDEX (PRIMARY) WHERE [[
+		// Settled rows are found by their positions: a producer may have enlisted the
+		// id of one that is gone again, and not committed. Deleting by a join would
+		// look each row up twice.
+		SettleAll: `DELETE {outbox} FROM {outbox} FORCE INDEX ({=outbox_lane}) WHERE [[
    OR |({outbox}.lane = #1 AND {outbox}.pos IN (#2..) AND {outbox}.id = ELT(FIELD({outbox}.pos, #2..), #3..))]]`,
-		Settle: `> SELECT o.id FROM {u:row} STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id FOR UPDATE
+		Settle: `> SELECT o.id FROM {u:row} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_lane}) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id FOR UPDATE
 ;; {erase}`,
 		SettleKeys: `> SELECT o.id, o.key_hash, o.ordering_key
-  FROM {u:row} STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id FOR UPDATE
+  FROM {u:row} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_lane}) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id FOR UPDATE
 ;; {erase}`,
 		CountLater: `UPDATE ` + rowsMySQL("lane", "key_hash", "#ordering_key", "start", "below", "more") + `
   STRAIGHT_JOIN {dead} d FORCE INDEX ({=dead_key}) ON d.lane = u.lane AND d.key_hash = u.key_hash AND d.pos >= u.start AND d.pos < u.below AND d.ordering_key = u.ordering_key
    SET d.later_out = d.later_out + u.more`,
 		FindHot: `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
-  FROM {u:row} STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id FOR UPDATE`,
+  FROM {u:row} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_lane}) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id FOR UPDATE`,
+		// The same of those aside: what is not committed is not among v.
 		FindDeferred: `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
-  FROM {u:row} STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id AND o.pos = u.pos FOR UPDATE`,
+  FROM (SELECT DISTINCT u.lane, u.id FROM {u:row} STRAIGHT_JOIN {deferred} p FORCE INDEX (PRIMARY) ON p.lane = u.lane AND p.id = u.id AND p.pos = u.pos) v
+  STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = v.lane AND o.id = v.id FOR UPDATE`,
 		DropDeferred: `DELETE {deferred} FROM {u:lane+id} STRAIGHT_JOIN {deferred} FORCE INDEX (PRIMARY) ON {deferred}.lane = u.lane AND {deferred}.id = u.id`,
-		FailHot: `UPDATE {u:fail} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = u.lane AND o.id = u.id
+		FailHot: `UPDATE {u:fail} STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id
    SET o.attempts = u.attempts, o.last_error = u.reason, o.retry_at = u.retry_at, o.first_failed_at = COALESCE(o.first_failed_at, {now})`,
 		FailDeferred: `UPDATE {u:fail} STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id
    SET o.attempts = u.attempts, o.last_error = u.reason, o.retry_at = u.retry_at, o.first_failed_at = COALESCE(o.first_failed_at, {now}),
        o.due_at = CASE WHEN o.due_at IS NULL THEN NULL ELSE GREATEST(COALESCE(o.deliver_at, 0), COALESCE(u.retry_at, 0)) END`,
-		Defer: `> SELECT o.lane, o.id FROM {u:defer} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = u.lane AND o.id = u.id
+		Defer: `> SELECT o.lane, o.id FROM {u:defer} STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id
  WHERE NOT EXISTS (SELECT 1 FROM {deferred} p WHERE p.lane = o.lane AND p.id = o.id) FOR UPDATE
 ;; INSERT INTO {deferred} (pos, {msg}, {state}, due_at)
 SELECT o.pos, {o.msg}, {o.state}, CASE WHEN u.aside <> 0 THEN NULL ELSE {due_at} END
-  FROM {u:defer} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = u.lane AND o.id = u.id
+  FROM {u:defer} STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id
  WHERE NOT EXISTS (SELECT 1 FROM {deferred} p WHERE p.lane = o.lane AND p.id = o.id)`,
 		BuryHot: `INSERT INTO {dead} (pos, {msg}, attempts, last_error, first_failed_at, reason, died_at)
 SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
-  FROM {u:bury} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = u.lane AND o.id = u.id`,
+  FROM {u:bury} STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id`,
 		BuryDeferred: `INSERT INTO {dead} (pos, {msg}, attempts, last_error, first_failed_at, reason, died_at)
 SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
   FROM {u:bury} STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id`,
@@ -296,28 +301,28 @@ SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
 		// has moved for one that is ready already.
 		Due: limited{`SELECT o.lane, o.id, o.ordering_key FROM ([[
   UNION ALL |
-  (SELECT #0 AS ord, o.lane, o.id, o.due_at, o.pos FROM {deferred} o FORCE INDEX ({=deferred_due})
-    WHERE o.lane = #1 AND o.due_at <= {now} AND (o.claim_until IS NULL OR o.claim_until <= {now}) ORDER BY o.lane, o.due_at, o.pos LIMIT {LIMIT})]]) x
+  (SELECT #0 AS ord, o.lane, o.id, o.due_at, o.num FROM {deferred} o FORCE INDEX ({=deferred_due})
+    WHERE o.lane = #1 AND o.due_at <= {now} AND (o.claim_until IS NULL OR o.claim_until <= {now}) ORDER BY o.lane, o.due_at, o.num LIMIT {LIMIT})]]) x
   STRAIGHT_JOIN {deferred} o FORCE INDEX (PRIMARY) ON o.lane = x.lane AND o.id = x.id
  WHERE o.due_at <= {now} AND (o.claim_until IS NULL OR o.claim_until <= {now})
- ORDER BY x.ord, x.due_at, x.pos LIMIT ?2 FOR UPDATE SKIP LOCKED`},
+ ORDER BY x.ord, x.due_at, x.num LIMIT ?2 FOR UPDATE SKIP LOCKED`},
 		// A row whose id is ready already goes first: the others are told from it by
 		// being deferred still.
-		Promote: `DELETE {deferred} FROM {u:lane+id} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = u.lane AND o.id = u.id
+		Promote: `DELETE {deferred} FROM {u:lane+id} STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.id = u.id
   STRAIGHT_JOIN {deferred} FORCE INDEX (PRIMARY) ON {deferred}.lane = u.lane AND {deferred}.id = u.id
 ;; INSERT INTO {outbox} ({msg}, {state})
 SELECT {d.msg}, {d.state} FROM {u:lane+id} STRAIGHT_JOIN {deferred} d FORCE INDEX (PRIMARY) ON d.lane = u.lane AND d.id = u.id ORDER BY u.ord
 ;; > SELECT {o.row} FROM {u:lane+id} STRAIGHT_JOIN {deferred} d FORCE INDEX (PRIMARY) ON d.lane = u.lane AND d.id = u.id
-  STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_id}) ON o.lane = d.lane AND o.id = d.id`,
+  STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.lane = d.lane AND o.id = d.id`,
 		NextDue: `SELECT min(x.due_at) FROM ([[
   UNION ALL |
   (SELECT o.due_at FROM {deferred} o FORCE INDEX ({=deferred_due}) WHERE o.lane = #1 AND o.due_at IS NOT NULL
       AND (o.claim_until IS NULL OR o.claim_until <= GREATEST({now}, o.due_at))
-    ORDER BY o.lane, o.due_at, o.pos LIMIT 1)]]) x`,
+    ORDER BY o.lane, o.due_at, o.num LIMIT 1)]]) x`,
 		NextClaimed: `SELECT min(x.claim_until) FROM ([[
   UNION ALL |
   (SELECT o.claim_until FROM {deferred} o FORCE INDEX ({=deferred_due}) WHERE o.lane = #1 AND o.due_at <= {now}
-    ORDER BY o.lane, o.due_at, o.pos LIMIT 1024)]]) x
+    ORDER BY o.lane, o.due_at, o.num LIMIT 1024)]]) x
  WHERE x.claim_until > {now}`,
 
 		Park: `UPDATE {u:park} STRAIGHT_JOIN {parked_keys} k FORCE INDEX (PRIMARY) ON k.lane = u.lane AND k.key_hash = u.key_hash AND k.ordering_key = u.ordering_key AND k.unparking <> 0
@@ -340,7 +345,7 @@ SELECT u.lane, u.key_hash, u.ordering_key, u.why, ?2, {now} FROM {u:park}
     ORDER BY o.pos LIMIT {LIMIT})]]) x
  LIMIT ?2`},
 		Return: `INSERT INTO {outbox} (pos, {msg}, {state})
-SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.pos = d.pos) THEN NULL ELSE d.pos END, {d.msg}, {d.state}
+SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} p FORCE INDEX ({=outbox_lane}) WHERE p.lane = d.lane AND p.pos = d.pos) THEN NULL ELSE d.pos END, {d.msg}, {d.state}
   FROM {u:lane+id} STRAIGHT_JOIN {deferred} d FORCE INDEX (PRIMARY) ON d.lane = u.lane AND d.id = u.id
  WHERE NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.id = d.id) ORDER BY d.lane, d.pos`,
 		SeenConfig:  `UPDATE {u:config} STRAIGHT_JOIN {lane_marks} k FORCE INDEX (PRIMARY) ON k.lane = u.lane AND k.config_seen < u.config SET k.config_seen = u.config`,
@@ -363,7 +368,7 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.po
 		Replay: `> SELECT d.id FROM {u:id} STRAIGHT_JOIN {dead} d FORCE INDEX (PRIMARY) ON d.id = u.id
  WHERE NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.id = d.id) FOR UPDATE
 ;; INSERT INTO {outbox} (pos, {msg})
-SELECT CASE WHEN d.pos = 0 OR EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.pos = d.pos) THEN NULL ELSE d.pos END, {d.msg}
+SELECT CASE WHEN d.pos = 0 OR EXISTS (SELECT 1 FROM {outbox} p FORCE INDEX ({=outbox_lane}) WHERE p.lane = d.lane AND p.pos = d.pos) THEN NULL ELSE d.pos END, {d.msg}
   FROM {u:id} STRAIGHT_JOIN {dead} d FORCE INDEX (PRIMARY) ON d.id = u.id
  WHERE NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.id = d.id) ORDER BY d.lane, d.pos`,
 
@@ -483,8 +488,11 @@ func rightsMySQL() string {
 // and the connection is thrown away in the end.
 func prepareMySQL(ctx context.Context, c Querier, purpose string) (func(context.Context) error, error) {
 	wait := 30
-	if purpose == "lease" {
+	switch purpose {
+	case "lease":
 		wait = 5
+	case settlePurpose:
+		wait = 1
 	}
 	for _, text := range []string{
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",

@@ -52,8 +52,13 @@ func (s *Store) openSession(ctx context.Context, purpose string, open int) (*ses
 		c.Release()
 		return nil, err
 	}
-	return &session{handle: handle{s: s, pin: c}, undo: undo}, nil
+	return &session{handle: handle{s: s, pin: c, impatient: purpose == settlePurpose}, undo: undo}, nil
 }
+
+// settlePurpose is that of the session that writes outcomes. A producer's
+// transaction can hold a row for as long as it is open, and the outcomes of all
+// others are not to wait for that one.
+const settlePurpose = "settle"
 
 // session is lane statements on one pinned connection, or on none.
 type session struct {

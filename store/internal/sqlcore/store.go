@@ -287,6 +287,9 @@ var errNoRow = errors.New("the query returned no row")
 type handle struct {
 	s   *Store
 	pin Conn // nil: one of the pool for each call
+	// impatient: a row that another transaction holds is refused, after a short
+	// wait, instead of waited for.
+	impatient bool
 }
 
 // conn lends a connection to fn.
@@ -361,6 +364,9 @@ func (h handle) again(ctx context.Context, fn func() error) error {
 		err := fn()
 		if err == nil || !h.s.d.busy(err) {
 			return err
+		}
+		if h.impatient && h.s.d.held != nil && h.s.d.held(err) {
+			return fmt.Errorf("%w: another transaction holds the row: %w", outbox.ErrRefused, err)
 		}
 		select {
 		case <-ctx.Done():

@@ -2,7 +2,9 @@
 -- Postrider, MySQL and MariaDB, version 1. Instants are microseconds since 1970
 -- UTC. Names that are compared are bytes: a collation would take some for equal.
 
--- Ready rows. pos orders a lane and is drawn in the INSERT.
+-- Ready rows. pos orders a lane and is drawn in the INSERT. No other index than the
+-- primary key is unique: an INSERT that meets an id, or what is left of a deleted
+-- one, in a unique index locks the gaps beside it until the transaction ends.
 CREATE TABLE IF NOT EXISTS {outbox} (
     pos              BIGINT          NOT NULL AUTO_INCREMENT,
     key_hash         BIGINT,
@@ -34,15 +36,17 @@ CREATE TABLE IF NOT EXISTS {outbox} (
     tracestate       TEXT,
     last_error       TEXT,
     claim_token      VARBINARY(16),
-    PRIMARY KEY (lane, pos),
-    UNIQUE KEY {=outbox_id} (lane, id),
+    PRIMARY KEY (lane, id),
+    KEY {=outbox_lane} (lane, pos),
     KEY {=outbox_key} (lane, key_hash, pos),
     KEY {=outbox_pos} (pos)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin ROW_FORMAT=DYNAMIC;
 
 -- Scheduled rows, unordered rows that wait for a retry, and rows of parked keys
--- (due_at NULL).
+-- (due_at NULL). pos is the position that a row had, 0 if it had none; num is the
+-- order of the inserts.
 CREATE TABLE IF NOT EXISTS {deferred} (
+    num              BIGINT          NOT NULL AUTO_INCREMENT,
     pos              BIGINT          NOT NULL DEFAULT 0,
     key_hash         BIGINT,
     due_at           BIGINT,
@@ -75,8 +79,9 @@ CREATE TABLE IF NOT EXISTS {deferred} (
     last_error       TEXT,
     claim_token      VARBINARY(16),
     PRIMARY KEY (lane, id),
-    KEY {=deferred_due} (lane, due_at, pos),
-    KEY {=deferred_parked} (lane, key_hash, due_at, pos)
+    KEY {=deferred_due} (lane, due_at, num),
+    KEY {=deferred_parked} (lane, key_hash, due_at, pos),
+    KEY {=deferred_num} (num)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin ROW_FORMAT=DYNAMIC;
 
 -- later_out counts the delivered messages of the row's key that lie behind it.

@@ -1,2 +1,2 @@
 SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
-  FROM (SELECT j.lane AS lane, j.pos AS pos, UNHEX(j.id) AS id, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]', pos BIGINT PATH '$[1]', id CHAR(32) CHARACTER SET ascii PATH '$[2]')) j) u STRAIGHT_JOIN `postrider_outbox` o FORCE INDEX (PRIMARY) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id FOR UPDATE
+  FROM (SELECT j.lane AS lane, j.pos AS pos, UNHEX(j.id) AS id, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]', pos BIGINT PATH '$[1]', id CHAR(32) CHARACTER SET ascii PATH '$[2]')) j) u STRAIGHT_JOIN `postrider_outbox` o FORCE INDEX (`postrider_outbox_lane`) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id FOR UPDATE

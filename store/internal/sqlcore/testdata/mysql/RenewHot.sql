@@ -1,6 +1,6 @@
-if SELECT o.pos FROM (SELECT DISTINCT lane FROM `postrider_lanes`) l STRAIGHT_JOIN `postrider_outbox` o FORCE INDEX (`postrider_outbox_id`) ON o.lane = l.lane AND o.id = ?2
+if SELECT o.pos FROM (SELECT DISTINCT lane FROM `postrider_lanes`) l STRAIGHT_JOIN `postrider_outbox` o FORCE INDEX (PRIMARY) ON o.lane = l.lane AND o.id = ?2
  WHERE o.claim_token = ?3 AND o.claim_until > ?1
-;; > SELECT o.pos FROM (SELECT DISTINCT lane FROM `postrider_lanes`) l STRAIGHT_JOIN `postrider_outbox` o FORCE INDEX (`postrider_outbox_id`) ON o.lane = l.lane AND o.id = ?2
+;; > SELECT o.pos FROM (SELECT DISTINCT lane FROM `postrider_lanes`) l STRAIGHT_JOIN `postrider_outbox` o FORCE INDEX (PRIMARY) ON o.lane = l.lane AND o.id = ?2
  WHERE o.claim_token = ?3 AND o.claim_until > ?1 FOR UPDATE
-;; UPDATE (SELECT DISTINCT lane FROM `postrider_lanes`) l STRAIGHT_JOIN `postrider_outbox` o FORCE INDEX (`postrider_outbox_id`) ON o.lane = l.lane AND o.id = ?2
+;; UPDATE (SELECT DISTINCT lane FROM `postrider_lanes`) l STRAIGHT_JOIN `postrider_outbox` o FORCE INDEX (PRIMARY) ON o.lane = l.lane AND o.id = ?2
    SET o.claim_until = GREATEST(o.claim_until, ?4) WHERE o.claim_token = ?3 AND o.claim_until > ?1
