@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	mssql "github.com/microsoft/go-mssqldb"
-
 	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/store/schema"
 	"github.com/postrider/postrider/store/sqlstore"
@@ -67,19 +65,8 @@ var engines = []*engine{
 	{
 		name: schema.SQLServer, dialect: sqlstore.SQLServer, mark: "@p", here: "SCHEMA_NAME()", open: "[", close: "]",
 		version: "Microsoft SQL Server 16.0.4135.4, compatibility level 160, READ_COMMITTED_SNAPSHOT 1",
-		// It prepares a text by itself, and looks at no state of its connection here.
-		check: func(nv *driver.NamedValue) error { return new(mssql.Conn).CheckNamedValue(nv) },
-		value: valueSQLServer,
+		check:   checkSQLServer, args: argsSQLServer, value: valueSQLServer,
 	},
-}
-
-// valueSQLServer: microsoft/go-mssqldb has text for NVARCHAR, and bytes for VARBINARY,
-// in which names are kept.
-func valueSQLServer(v any) driver.Value {
-	if v, ok := v.(name); ok {
-		return []byte(v)
-	}
-	return v
 }
 
 // valueMySQL: go-sql-driver/mysql hands over text and bytes alike.

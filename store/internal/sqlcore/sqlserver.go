@@ -138,7 +138,7 @@ EXEC @locked = sp_getapplock @Resource = @message, @LockMode = 'Exclusive', @Loc
 {locked}
 SET NOCOUNT OFF;
 `,
-		"{locked}", "IF @locked < 0 THROW " + strconv.Itoa(lockRefused) + ", N'postrider: the lock was not granted: deadlock or timeout', 1;",
+		"{locked}", "IF @locked < 0\nBEGIN;\nTHROW " + strconv.Itoa(lockRefused) + ", N'postrider: the lock was not granted: deadlock or timeout', 1;\nEND;",
 		"{message}", "consumer = @p1 AND message_id = @p2",
 		"{dead columns}", `pos, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, headers,
     CASE WHEN @p3 <> 0 THEN NULL ELSE body END,

@@ -1,4 +1,7 @@
 DECLARE @locked INT, @migration NVARCHAR(255) = CONCAT(N'postrider migration ', @p1);
 EXEC @locked = sp_getapplock @Resource = @migration, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 600000;
-IF @locked < 0 THROW 51205, N'postrider: the lock was not granted: deadlock or timeout', 1;
+IF @locked < 0
+BEGIN;
+THROW 51205, N'postrider: the lock was not granted: deadlock or timeout', 1;
+END;
 SELECT 1

@@ -2,7 +2,10 @@ SET XACT_ABORT OFF;
 SET NOCOUNT ON;
 DECLARE @locked INT, @message NVARCHAR(255) = CONCAT(N'postrider ', CONVERT(NVARCHAR(64), HASHBYTES('SHA2_256', CONVERT(BINARY(4), OBJECT_ID('[postrider_inbox]')) + @p1 + 0x00 + @p2), 2));
 EXEC @locked = sp_getapplock @Resource = @message, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
-IF @locked < 0 THROW 51205, N'postrider: the lock was not granted: deadlock or timeout', 1;
+IF @locked < 0
+BEGIN;
+THROW 51205, N'postrider: the lock was not granted: deadlock or timeout', 1;
+END;
 SET NOCOUNT OFF;
 UPDATE [postrider_inbox] SET processed_at = @p3, expires_at = CONVERT(BIGINT, @p4), token = NULL WHERE consumer = @p1 AND message_id = @p2 AND expires_at <= @p3;
 IF @@ROWCOUNT = 0
