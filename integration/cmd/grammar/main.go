@@ -84,7 +84,9 @@ var engines = []engine{
 	{
 		name: "Oracle", schema: schema.Oracle, grammar: "plsql", mark: ":",
 		rewrite: []rewrite{
-			// The grammar is older than JSON, lateral joins, and an identity's options.
+			// The grammar is older than JSON, lateral joins, defaults of NULL, and an
+			// identity's options.
+			{regexp.MustCompile(`DEFAULT ON NULL`), "DEFAULT"},
 			{regexp.MustCompile(`CROSS APPLY`), "CROSS JOIN"},
 			{regexp.MustCompile(`JSON_TABLE\(CAST\((:\d+) AS VARCHAR2\(4000 BYTE\)\), '\$(?:\[\*\])?' COLUMNS \((?:[^()]|\(\d+\))*\)\)`), "(SELECT $1 AS a FROM DUAL)"},
 			{regexp.MustCompile(`AS IDENTITY \([A-Z0-9 ]*\)`), "AS IDENTITY"},

@@ -47,7 +47,7 @@ var oracleDialect = Dialect{
 	compared:     func(s string) any { return []byte(s) },
 	literal:      func(s string) string { return "HEXTORAW('" + hex.EncodeToString([]byte(s)) + "')" },
 
-	missing: func(err error) bool { return codeOracle(err) == 942 },
+	missing: func(err error) bool { c := codeOracle(err); return c == 942 || c == 2289 },
 	busy: func(err error) bool {
 		// Serialization, deadlocks of rows and of the dictionary, locks of tables and
 		// rows that were not to be had, a snapshot that is too old, and a statement that

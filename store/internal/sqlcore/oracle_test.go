@@ -20,6 +20,7 @@ func TestOracleErrors(t *testing.T) {
 	for text, want := range map[string]error{
 		"ORA-00942: table or view does not exist\n error occur at position: 14":                                     outbox.ErrSchema,
 		"ORA-06550: line 4, column 19:\nPL/SQL: ORA-00942: table or view does not exist":                            outbox.ErrSchema,
+		"ORA-02289: sequence does not exist":                                                                        outbox.ErrSchema,
 		"ORA-01031: insufficient privileges":                                                                        outbox.ErrRefused,
 		"ORA-20001: not on Sundays\nORA-06512: at \"SHOP.T\", line 2\nORA-04088: error during execution of trigger": outbox.ErrRefused,
 		"ORA-16000: database or pluggable database open for read-only access":                                       outbox.ErrRefused,
