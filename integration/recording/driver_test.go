@@ -35,6 +35,7 @@ type recorder struct {
 	changes map[string]int64
 	ran     map[string]int      // steps of a statement that have run, as bits
 	calls   map[string][]string // the arguments of each, as often as they differ
+	fails   map[string][]int    // numbers of errors to come
 	session []string            // texts of no statement
 	schema  map[string]bool
 	bad     []string
@@ -43,7 +44,7 @@ type recorder struct {
 func newRecorder(tb testing.TB, e *engine) *recorder {
 	return &recorder{
 		e: e, steps: e.statements(tb), schema: e.schemaTexts(tb),
-		answers: map[string][]row{}, changes: map[string]int64{}, ran: map[string]int{}, calls: map[string][]string{},
+		answers: map[string][]row{}, changes: map[string]int64{}, fails: map[string][]int{}, ran: map[string]int{}, calls: map[string][]string{},
 	}
 }
 
@@ -59,6 +60,28 @@ func (r *recorder) changing(statement string, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changes[statement] = n
+}
+
+// failing has a statement fail with an error of the server's, so many times.
+func (r *recorder) failing(statement string, number, times int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for range times {
+		r.fails[statement] = append(r.fails[statement], number)
+	}
+}
+
+// failed is the number of the error that a text is to fail with, or 0.
+func (r *recorder) failed(text string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, k := range r.steps {
+		if list := r.fails[k.statement]; len(list) > 0 && k.pattern.MatchString(text) {
+			r.fails[k.statement] = list[1:]
+			return list[0]
+		}
+	}
+	return 0
 }
 
 // forget takes all answers back.

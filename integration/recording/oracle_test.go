@@ -133,7 +133,7 @@ func TestOracleLongValues(t *testing.T) {
 	t.Parallel()
 	e := engines[slices.IndexFunc(engines, func(e *engine) bool { return e.mark == ":" && e.users })]
 	r := newRecorder(t, e)
-	d := newDrive(t, r)
+	d := newDrive(t, r, r.open(t))
 	d.routes()
 	long := strings.Repeat("\u00e9", outbox.MaxReason/2)
 	sized := func(n byte, size int) outbox.Record {

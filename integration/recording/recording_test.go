@@ -38,21 +38,25 @@ func TestStatements(t *testing.T) {
 		t.Run(string(e.name), func(t *testing.T) {
 			t.Parallel()
 			r := newRecorder(t, e)
-			d := newDrive(t, r)
-			for _, step := range []struct {
-				name string
-				run  func(*testing.T, *drive)
-			}{
-				{"schema", schemaStep}, {"enlist", enlistStep}, {"contract", contractStep}, {"leases", leaseStep}, {"reads", readStep},
-				{"settlements", settleStep}, {"promotion", promoteStep}, {"parking", parkStep}, {"dead letters", deadStep},
-				{"overview", overviewStep}, {"inbox", inboxStep},
-			} {
-				r.forget()
-				d.routes()
-				t.Run(step.name, func(t *testing.T) { step.run(t, d) })
-			}
+			runSteps(t, newDrive(t, r, r.open(t)))
 			r.finish(t)
 		})
+	}
+}
+
+// runSteps drives a store through all that it does.
+func runSteps(t *testing.T, d *drive) {
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T, *drive)
+	}{
+		{"schema", schemaStep}, {"enlist", enlistStep}, {"contract", contractStep}, {"leases", leaseStep}, {"reads", readStep},
+		{"settlements", settleStep}, {"promotion", promoteStep}, {"parking", parkStep}, {"dead letters", deadStep},
+		{"overview", overviewStep}, {"inbox", inboxStep},
+	} {
+		d.r.forget()
+		d.routes()
+		t.Run(step.name, func(t *testing.T) { step.run(t, d) })
 	}
 }
 
@@ -107,8 +111,8 @@ type drive struct {
 	s  *sqlstore.Store
 }
 
-func newDrive(t *testing.T, r *recorder) *drive {
-	d := &drive{r: r, db: r.open(t)}
+func newDrive(t *testing.T, r *recorder, db *sql.DB) *drive {
+	d := &drive{r: r, db: db}
 	var err error
 	d.s, err = sqlstore.New(d.db, r.e.dialect, &sqlstore.Options{Routes: []outbox.Route{{Name: "default", Ordered: 2, Unordered: 2}}})
 	if err != nil {
@@ -667,4 +671,11 @@ func inboxStep(t *testing.T, d *drive) {
 	ok(t, "ReleaseMessage of another's", false)(d.s.ReleaseMessage(ctx, rec.Consumer, rec.MessageID, claim))
 	d.r.on("PurgeInbox", row{name("billing "), name("é")})
 	ok(t, "Purge", 1)(d.s.Purge(ctx, now, 32))
+}
+
+// failureStep expects the answer that a table is missing.
+func failureStep(t *testing.T, d *drive) {
+	if _, err := d.s.CountDead(t.Context(), ""); !errors.Is(err, outbox.ErrSchema) {
+		t.Errorf("a missing table: got %v, want outbox.ErrSchema", err)
+	}
 }
