@@ -497,21 +497,27 @@ func Script(d *Dialect, o Options) (string, error) {
 			name = d.literal(r.Name)
 		}
 		table := func(t string) string { return o.names().Qualified(d.engine, t) }
-		fmt.Fprintf(&b, "\nINSERT INTO %s (name, first_lane, ordered_lanes, unordered_lanes) VALUES (%s, %d, %d, %d);\n",
-			table("routes"), name, r.First, r.Ordered, r.Unordered)
+		// goose ends a statement at a line that ends with a semicolon, and takes what
+		// follows on a "--" for a comment, in a name as well.
+		begin, end := "", ""
+		if strings.Contains(r.Name, ";") {
+			begin, end = "-- +goose StatementBegin\n", "-- +goose StatementEnd\n"
+		}
+		fmt.Fprintf(&b, "\n%sINSERT INTO %s (name, first_lane, ordered_lanes, unordered_lanes) VALUES (%s, %d, %d, %d);\n%s",
+			begin, table("routes"), name, r.First, r.Ordered, r.Unordered, end)
 		values := func(into, between string, row func(i int) string) {
 			for i := range r.Lanes() {
 				switch {
 				case i == 0:
-					b.WriteString("\n" + into)
+					b.WriteString("\n" + begin + into)
 				case d.valueRows > 0 && i%d.valueRows == 0:
-					b.WriteString(";\n" + into)
+					b.WriteString(";\n" + end + begin + into)
 				default:
 					b.WriteByte(',')
 				}
 				b.WriteString(between + row(i))
 			}
-			b.WriteString(";\n")
+			b.WriteString(";\n" + end)
 		}
 		values("INSERT INTO "+table("lanes")+" (lane, is_ordered, route) VALUES", "\n    ", func(i int) string {
 			return fmt.Sprintf("(%d, %d, %s)", int(r.First)+i, bit(i < r.Ordered), name)
