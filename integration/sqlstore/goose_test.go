@@ -25,7 +25,7 @@ func contents(tb testing.TB, db *sql.DB) (n [4]int64) {
 func TestGoose(t *testing.T) {
 	onSQL(t, func(t *testing.T, e engine) {
 		db, _ := e.database(t)
-		opts := &sqlstore.Options{Routes: []outbox.Route{{Name: "it's; -- mail", Ordered: 2, Unordered: 1}, {Name: "default"}}}
+		opts := &sqlstore.Options{Routes: []outbox.Route{{Name: "it's; -- \\ mail", Ordered: 2, Unordered: 1}, {Name: "default"}}}
 		text, err := sqlstore.Script(e.dialect, opts)
 		if err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestGoose(t *testing.T) {
 			t.Errorf("Migrate changed what goose had made: %v, then %v", before, after)
 		}
 		r := record("k")
-		r.Transport = "it's; -- mail"
+		r.Transport = "it's; -- \\ mail"
 		enlist(t, s, db, r, record(""))
 	})
 }

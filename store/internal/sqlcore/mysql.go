@@ -37,7 +37,14 @@ var mysqlDialect = Dialect{
 	rows:        func(columns int) RowWriter { return &tableRows{columns: columns} },
 	id:          func(id outbox.ID) any { return id[:] },
 	lanes:       func(first, n int64) any { return numbers('[', first, n, ']') },
-	missing:     func(err error) bool { c := codeMySQL(err); return c == 1146 || c == 1049 },
+	// A backslash escapes, or does not, as the session's sql_mode says.
+	literal: func(s string) string {
+		if strings.Contains(s, `\`) {
+			return fmt.Sprintf("x'%x'", s)
+		}
+		return "'" + strings.ReplaceAll(s, "'", "''") + "'"
+	},
+	missing: func(err error) bool { c := codeMySQL(err); return c == 1146 || c == 1049 },
 	busy: func(err error) bool {
 		// Deadlock, lock wait timeout, and MariaDB's "record has changed".
 		return slices.Contains([]int{1213, 1205, 1020}, codeMySQL(err))
