@@ -39,6 +39,7 @@ type recorder struct {
 	session []string            // texts of no statement
 	schema  map[string]bool
 	bad     []string
+	working func() // the next call has no answer; this runs when it has come
 }
 
 func newRecorder(tb testing.TB, e *engine) *recorder {
@@ -82,6 +83,18 @@ func (r *recorder) failed(text string) int {
 		}
 	}
 	return 0
+}
+
+// works tells that a call is to be left without an answer, and that it has come.
+func (r *recorder) works() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	met := r.working
+	r.working = nil
+	if met != nil {
+		met()
+	}
+	return met != nil
 }
 
 // forget takes all answers back.

@@ -672,10 +672,3 @@ func inboxStep(t *testing.T, d *drive) {
 	d.r.on("PurgeInbox", row{name("billing "), name("é")})
 	ok(t, "Purge", 1)(d.s.Purge(ctx, now, 32))
 }
-
-// failureStep expects the answer that a table is missing.
-func failureStep(t *testing.T, d *drive) {
-	if _, err := d.s.CountDead(t.Context(), ""); !errors.Is(err, outbox.ErrSchema) {
-		t.Errorf("a missing table: got %v, want outbox.ErrSchema", err)
-	}
-}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	mssql "github.com/microsoft/go-mssqldb"
 
+	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/schema"
 )
 
@@ -27,32 +29,53 @@ import (
 // one of TestStatements.
 func TestSQLServerDriver(t *testing.T) {
 	t.Parallel()
-	for _, e := range engines {
-		if e.name == schema.SQLServer {
-			r := newRecorder(t, e)
-			db := openTDS(t, r)
-			runSteps(t, newDrive(t, r, db))
-			r.finish(t)
-		}
-	}
+	r := newRecorder(t, sqlServer())
+	runSteps(t, newDrive(t, r, openTDS(t, r)))
+	r.finish(t)
+}
+
+func sqlServer() *engine {
+	return engines[slices.IndexFunc(engines, func(e *engine) bool { return e.name == schema.SQLServer })]
 }
 
 // TestSQLServerFailures: an error of the server reaches the store with its number.
 func TestSQLServerFailures(t *testing.T) {
 	t.Parallel()
-	for _, e := range engines {
-		if e.name != schema.SQLServer {
-			continue
-		}
-		r := newRecorder(t, e)
-		db := openTDS(t, r)
-		d := newDrive(t, r, db)
-		d.routes()
-		r.failing("CountDead", 208, 1)
-		failureStep(t, d)
-		r.failing("CountDead", 1205, 2) // twice, then it answers
-		r.on("CountDead", row{int64(3)})
-		ok(t, "CountDead after two deadlocks", int64(3))(d.s.CountDead(t.Context(), ""))
+	r := newRecorder(t, sqlServer())
+	d := newDrive(t, r, openTDS(t, r))
+	d.routes()
+	r.failing("CountDead", 208, 1)
+	if _, err := d.s.CountDead(t.Context(), ""); !errors.Is(err, outbox.ErrSchema) {
+		t.Errorf("a missing table: got %v, want outbox.ErrSchema", err)
+	}
+	r.failing("CountDead", 1205, 2) // twice, then it answers
+	r.on("CountDead", row{int64(3)})
+	ok(t, "CountDead after two deadlocks", int64(3))(d.s.CountDead(t.Context(), ""))
+}
+
+// TestSQLServerCancel: a call whose context ends while the server works ends with it,
+// and the connection of a session serves the next one.
+func TestSQLServerCancel(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, sqlServer())
+	d := newDrive(t, r, openTDS(t, r))
+	d.routes()
+	ses, err := d.s.LaneSession(t.Context(), "read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ses.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	r.mu.Lock()
+	r.working = cancel
+	r.mu.Unlock()
+	reads, dst := []outbox.LaneRead{{Lane: 1}}, make([]outbox.LaneRow, 32)
+	if _, err := ses.ReadLanes(ctx, reads, dst); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+	r.on("ReadRanges", laneRow(1, 20, 1, bare(1), nil, int64(0), nil, nil))
+	if n, err := ses.ReadLanes(t.Context(), reads, dst); err != nil || n != 1 {
+		t.Errorf("after it: %d, %v", n, err)
 	}
 }
 
@@ -86,7 +109,7 @@ type tds struct {
 
 // Kinds of packets and tokens.
 const (
-	packetBatch, packetRPC, packetReply, packetTransaction, packetLogin, packetPrelogin = 1, 3, 4, 14, 16, 18
+	packetBatch, packetRPC, packetReply, packetAttention, packetTransaction, packetLogin, packetPrelogin = 1, 3, 4, 6, 14, 16, 18
 
 	tokenStatus, tokenColumns, tokenError, tokenLoginAck, tokenRow, tokenChange, tokenDone, tokenDoneProc, tokenDoneInProc = 0x79, 0x81, 0xAA, 0xAD, 0xD1, 0xE3, 0xFD, 0xFE, 0xFF
 )
@@ -99,6 +122,9 @@ func (s *tds) serve() {
 			return
 		}
 		s.b.Reset()
+		if kind == packetRPC && s.r.works() {
+			continue // until the driver asks for an end
+		}
 		if err := s.answer(kind, data); err != nil {
 			s.r.mu.Lock()
 			s.r.bad = append(s.r.bad, err.Error())
@@ -133,6 +159,9 @@ func (s *tds) answer(kind byte, data []byte) error {
 		return nil
 	case packetBatch:
 		return s.run(fromUCS2(data[binary.LittleEndian.Uint32(data):]), nil)
+	case packetAttention:
+		s.done(tokenDone, 0x20, 0)
+		return nil
 	case packetRPC:
 		text, args, err := readRPC(data[binary.LittleEndian.Uint32(data):])
 		if err != nil {

@@ -154,8 +154,9 @@ SET NOCOUNT OFF;
 const lockRefused = 51205
 
 // settingsSQLServer are those of every transaction of the store's own: none is left
-// open where a statement was cancelled, and rows are counted.
-const settingsSQLServer = "SET XACT_ABORT ON; SET NOCOUNT OFF; SET IMPLICIT_TRANSACTIONS OFF"
+// open where a statement was cancelled, rows are counted, and tables are made whose
+// bytes keep zeros at their end.
+const settingsSQLServer = "SET XACT_ABORT ON; SET NOCOUNT OFF; SET IMPLICIT_TRANSACTIONS OFF; SET ANSI_PADDING ON"
 
 // prepareSQLServer readies a connection for good: it is thrown away in the end.
 func prepareSQLServer(ctx context.Context, c Querier, purpose string) (func(context.Context) error, error) {

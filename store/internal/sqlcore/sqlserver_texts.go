@@ -7,10 +7,10 @@ var textsSQLServer = texts{
   FROM sys.databases d WHERE d.name = DB_NAME()`,
 	Absent: `SELECT t.name FROM (VALUES ` + eachTable("('%s', OBJECT_ID({'%[1]s}, 'U'))", ", ") + `) AS t (name, place)
  WHERE t.place IS NULL`,
-	ReadOnly: `SELECT CASE WHEN DATABASEPROPERTYEX(DB_NAME(), 'Updateability') = 'READ_ONLY' THEN 1 ELSE 0 END`,
+	ReadOnly: `SELECT CASE WHEN CONVERT(NVARCHAR(60), DATABASEPROPERTYEX(DB_NAME(), 'Updateability')) = N'READ_ONLY' THEN 1 ELSE 0 END`,
 	Rights: `SELECT u.place, p.object, p.privilege, QUOTENAME(USER_NAME())
   FROM {u:rights}
- CROSS APPLY (SELECT CONCAT(QUOTENAME({schema}), '.', QUOTENAME(u.place)) AS object, CASE u.privilege WHEN 'USAGE' THEN 'UPDATE' ELSE u.privilege END AS privilege) p
+ CROSS APPLY (SELECT CONCAT(QUOTENAME(COALESCE(OBJECT_SCHEMA_NAME(OBJECT_ID({'meta})), {schema})), '.', QUOTENAME(u.place)) AS object, CASE u.privilege WHEN 'USAGE' THEN 'UPDATE' ELSE u.privilege END AS privilege) p
  WHERE COALESCE(HAS_PERMS_BY_NAME(p.object, 'OBJECT', p.privilege), 0) = 0
  ORDER BY u.ord`,
 	HasMeta:   `SELECT CASE WHEN OBJECT_ID({'meta}, 'U') IS NULL THEN 0 ELSE 1 END`,
