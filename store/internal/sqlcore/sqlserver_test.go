@@ -129,3 +129,34 @@ func TestSQLServerTexts(t *testing.T) {
 		}
 	}
 }
+
+// A script for deployment tooling: names are bytes, and VALUES take no more rows than
+// the server does.
+func TestSQLServerScript(t *testing.T) {
+	t.Parallel()
+	text, err := Script(SQLServer, Options{Schema: "shop", Routes: []outbox.Route{{Name: "caf\u00e9 '", Ordered: 1024, Unordered: 1024}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text, "EXEC (N'CREATE SCHEMA [shop]');\n") || !strings.Contains(text, "VALUES (0x636166c3a92027, 1, 1024, 1024);") {
+		t.Errorf("the schema or the route is missing: %.200q ... %.200q", text, text[strings.LastIndex(text, "[postrider_routes]"):])
+	}
+	lanes, marks := 0, 0
+	for _, insert := range strings.Split(text, "INSERT INTO ") {
+		rows := strings.Count(insert, "(") - 1
+		switch {
+		case strings.HasPrefix(insert, "[shop].[postrider_lanes]"):
+			lanes += rows
+		case strings.HasPrefix(insert, "[shop].[postrider_lane_marks]"):
+			marks += rows
+		default:
+			continue
+		}
+		if rows > 1000 {
+			t.Errorf("an INSERT has %d rows, limit 1000", rows)
+		}
+	}
+	if lanes != 2048 || marks != 2048 {
+		t.Errorf("%d lanes and %d marks, want 2048", lanes, marks)
+	}
+}
