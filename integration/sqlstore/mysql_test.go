@@ -377,8 +377,10 @@ func TestMySQLRights(t *testing.T) {
 	opts := &sqlstore.Options{Schema: ours}
 
 	s := mysql.store(t, as(), opts)
-	if err := s.Check(t.Context()); err == nil || errors.Is(err, outbox.ErrInvalidArgument) {
-		t.Errorf("Check without any right: got %v", err)
+	wantSchemaError(t, "Check without any right", s.Check(t.Context()), "migrate", "grant this role")
+	err := mysql.store(t, as(), nil).Migrate(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "No database selected") || strings.Contains(err.Error(), "the role needs the right") {
+		t.Errorf("Migrate without a database: got %v", err)
 	}
 
 	limited := as("SELECT, INSERT, UPDATE, DELETE ON " + ours + ".*")
@@ -391,7 +393,7 @@ func TestMySQLRights(t *testing.T) {
 	}
 	relays(t, s, s, limited)
 	consumes(t, s, limited)
-	err := mysql.store(t, limited, &sqlstore.Options{Schema: theirs}).Migrate(t.Context())
+	err = mysql.store(t, limited, &sqlstore.Options{Schema: theirs}).Migrate(t.Context())
 	wantRefused(t, "Migrate into a new schema", err, `create schema "`+theirs+`"`, "grant")
 	err = mysql.store(t, limited, &sqlstore.Options{Schema: ours, Prefix: "second_"}).Migrate(t.Context())
 	wantRefused(t, "Migrate without DDL rights", err, "postrider schema", "CREATE")

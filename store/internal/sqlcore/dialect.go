@@ -79,7 +79,7 @@ type Dialect struct {
 	taken   func(error) bool // a key of the row is there already; needed where QueueOne is
 	exists  func(error) bool // what is to be created is there already; nil where scripts ask
 	refused func(error) bool // the statement, by a constraint, a trigger or a missing right
-	denied  func(error) bool // for the lack of a right; needed where rights can be asked
+	denied  func(error) bool // for the lack of a right
 	// tooLarge: its arguments are more than the server takes; nil where nothing is.
 	tooLarge func(error) bool
 

@@ -152,6 +152,9 @@ func (s *Store) migrate(ctx context.Context, q Querier, steps []schema.Step) err
 		for _, stmt := range step.Statements {
 			if _, err := q.Exec(ctx, stmt); err != nil && !(s.d.exists != nil && s.d.exists(err)) {
 				line, _, _ := strings.Cut(stmt, "\n")
+				if !s.d.denied(err) {
+					return fmt.Errorf("%s, %q: %w", step.Name, line, err)
+				}
 				return fmt.Errorf("%s, %q: the role needs the right to create tables, or apply the output of `postrider schema` as another one: %w", step.Name, line, err)
 			}
 		}
@@ -186,9 +189,14 @@ func (s *Store) Where(ctx context.Context, q Querier) (schema, prefix string, er
 	return schema, s.names.Plain(""), err
 }
 
-// noTables is the error of missing tables.
+// noTables is the error of missing tables. MySQL, Oracle and SQL Server show none on
+// which a role has no right.
 func (s *Store) noTables() error {
-	return fmt.Errorf("%w: there are no tables (%s): run `postrider migrate` or Store.Migrate", outbox.ErrSchema, s.place())
+	hidden := ""
+	if s.d.engine != schema.PostgreSQL && s.d.engine != schema.SQLite {
+		hidden = ", or grant this role its rights on them"
+	}
+	return fmt.Errorf("%w: there are no tables (%s): run `postrider migrate` or Store.Migrate%s", outbox.ErrSchema, s.place(), hidden)
 }
 
 // meta is what the tables say of themselves; version 0 means that there are
