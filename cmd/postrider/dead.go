@@ -438,7 +438,7 @@ func (c *deadDiscardCmd) Run(p *program) error {
 	}
 	o.print("discarded %s", plural(int64(discarded), "dead letter", "dead letters"))
 	if n := len(ids) - discarded; n > 0 {
-		o.print("%s no dead letters: retried or discarded before, or never one", plural(int64(n), "id was", "ids were"))
+		o.print("%s: retried or discarded before, or never one", plural(int64(n), "id was no dead letter", "ids were no dead letters"))
 	}
 	return nil
 }

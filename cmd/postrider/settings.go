@@ -25,7 +25,7 @@ import (
 // dbFlags say which outbox is meant; every command has them.
 type dbFlags struct {
 	Config string `short:"c" placeholder:"FILE" help:"YAML file with any of the settings of any command."`
-	DB     string `name:"db" placeholder:"URL" help:"Database: postgres://user:password@host:5432/database, mysql://user:password@host:3306/database, oracle://user:password@host:1521/service (in a program built for it), sqlserver://user:password@host:1433?database=name or sqlite:path. The environment variable keeps the password out of process lists."`
+	DB     string `name:"db" placeholder:"URL" help:"Database: postgres://user:password@host:5432/database, mysql://user:password@host:3306/database, oracle://user:password@host:1521/service (in a program built with -tags oracle), sqlserver://user:password@host:1433?database=name or sqlite:path. The environment variable keeps the password out of process lists."`
 	Schema string `placeholder:"NAME" help:"Schema of the tables. Default: the connection's."`
 	Prefix string `placeholder:"TEXT" help:"Prefix of the table names. Default: postrider_."`
 }
