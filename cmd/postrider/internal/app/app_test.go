@@ -76,6 +76,25 @@ func TestScrubKeepsTheCause(t *testing.T) {
 	}
 }
 
+// A password that is a word of the message leaves the message readable.
+func TestScrubKeepsTheWords(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"postgres://postgres:postgres@127.0.0.1:1/app":                 "cannot connect to postgres://xxxxx@127.0.0.1:1/app: ",
+		"mysql://u:p@127.0.0.1:1/a":                                    "cannot connect to mysql://u@127.0.0.1:1/a: ",
+		"sqlserver://sa:server@127.0.0.1:1?database=a&encrypt=disable": "cannot connect to sqlserver://sa@127.0.0.1:1?database=a: ",
+	} {
+		_, err := OpenStore(t.Context(), url, nil)
+		if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), ": check that the server runs, the URL and the password") {
+			t.Errorf("got %v, want %q, and what to check", err, want)
+		}
+	}
+	_, err := OpenNATS(t.Context(), "nats://nats:server@127.0.0.1:1", nil)
+	if err == nil || !strings.HasSuffix(err.Error(), ": check that the server runs, the URL and the credentials") || strings.Contains(err.Error(), "no servers") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A server that refuses the password is named with its own reason, and the
 // password stays out.
 func TestWrongPassword(t *testing.T) {

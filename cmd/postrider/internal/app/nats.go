@@ -77,7 +77,7 @@ func OpenNATS(ctx context.Context, urls string, opts *NATSOptions) (*NATS, error
 	}
 	nc, err := nats.Connect(urls, options...)
 	if err != nil {
-		return nil, scrub(fmt.Errorf("cannot connect to NATS at %s: %w: check that the server runs, the URL and the credentials", name, err), secret)
+		return nil, fmt.Errorf("cannot connect to NATS at %s: %w: check that the server runs, the URL and the credentials", scrubName(name, secret), scrub(err, secret))
 	}
 	n := &NATS{Conn: nc, Name: name, closed: closed}
 	if n.JS, err = jetstream.New(nc); err == nil {

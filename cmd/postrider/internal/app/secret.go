@@ -39,12 +39,23 @@ func scrub(err error, secret []string) error {
 	return &scrubbed{err, secret}
 }
 
-func (e *scrubbed) Error() string {
-	s := e.err.Error()
-	for _, p := range e.secret {
+func (e *scrubbed) Error() string { return scrubText(e.err.Error(), e.secret) }
+
+func scrubText(s string, secret []string) string {
+	for _, p := range secret {
 		s = strings.ReplaceAll(s, p, "xxxxx")
 	}
 	return s
+}
+
+// scrubName hides what is equal to a secret in the name of a server, and leaves its
+// scheme: where user and password are postgres, postgres:// tells nothing.
+func scrubName(name string, secret []string) string {
+	scheme, rest, ok := strings.Cut(name, "://")
+	if !ok {
+		return scrubText(name, secret)
+	}
+	return scheme + "://" + scrubText(rest, secret)
 }
 
 func (e *scrubbed) Unwrap() error { return e.err }

@@ -93,7 +93,7 @@ func OpenStore(ctx context.Context, url string, opts *StoreOptions) (*Store, err
 	s := &Store{Database: d, options: sqlstore.Options{Schema: opts.Schema, Prefix: opts.Prefix, Routes: opts.Routes}}
 	if err := s.open(ctx, opts); err != nil {
 		s.Close()
-		return nil, scrub(fmt.Errorf("open %s: %w", d.Name, err), d.secret)
+		return nil, fmt.Errorf("open %s: %w", scrubName(d.Name, d.secret), scrub(err, d.secret))
 	}
 	ping, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -102,7 +102,7 @@ func OpenStore(ctx context.Context, url string, opts *StoreOptions) (*Store, err
 		if d.Engine == SQLite {
 			return nil, fmt.Errorf("cannot open %s: %w: check that it is an SQLite file, and that this user can write it and its directory, which must exist and have room", d.Name, err)
 		}
-		return nil, scrub(fmt.Errorf("cannot connect to %s: %w: check that the server runs, the URL and the password", d.Name, err), d.secret)
+		return nil, fmt.Errorf("cannot connect to %s: %w: check that the server runs, the URL and the password", scrubName(d.Name, d.secret), scrub(err, d.secret))
 	}
 	return s, nil
 }
