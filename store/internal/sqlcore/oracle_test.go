@@ -213,3 +213,45 @@ func TestOracleInsertsAllOrNothing(t *testing.T) {
 		}
 	}
 }
+
+// grudging is a connection, and the pool of it, whose reads find a zero and whose
+// writes fail.
+type grudging struct {
+	driverConn
+	err error
+}
+
+func (c *grudging) Conn(context.Context) (Conn, error)                  { return c, nil }
+func (c *grudging) Limit() int                                          { return 0 }
+func (c *grudging) Transient(context.Context) (bool, error)             { return false, nil }
+func (c *grudging) Exec(context.Context, string, ...any) (int64, error) { return 0, c.err }
+func (c *grudging) Query(_ context.Context, _ string, _ []any, scan func(Row) error) error {
+	return scan(zero{})
+}
+
+type zero struct{}
+
+func (zero) Scan(dst ...any) error {
+	*dst[0].(*int) = 0
+	return nil
+}
+
+// TestOracleCheckRelay: a table on which a role has no right at all is missing, and
+// no relay starts.
+func TestOracleCheckRelay(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]error{
+		"ORA-00942: table or view does not exist": outbox.ErrSchema,
+		"ORA-02289: sequence does not exist":      outbox.ErrSchema,
+		"ORA-01031: insufficient privileges":      outbox.ErrRefused,
+	} {
+		d := *Oracle
+		d.begin = ""
+		c := &grudging{err: errors.New(text)}
+		s := &Store{d: &d, q: Oracle.expand(Options{Prefix: "p_"}.names()), Config: Config{Pool: c, Options: Options{Prefix: "p_"}}}
+		s.handle = handle{s: s}
+		if err := s.CheckRelay(t.Context()); !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", text, err, want)
+		}
+	}
+}

@@ -125,9 +125,14 @@ func (s *Store) CheckRelay(ctx context.Context) error {
 	}
 	return s.write(ctx, what, func(q Querier) error {
 		if s.q.TryRights != "" {
-			// Other errors say nothing of rights.
-			if _, err := q.Exec(ctx, s.q.TryRights); err != nil && s.d.denied(err) {
+			// Other errors say nothing of rights. Some servers call a table missing on which
+			// a role has none.
+			switch _, err := q.Exec(ctx, s.q.TryRights); {
+			case err == nil:
+			case s.d.denied(err):
 				return fmt.Errorf("%w: %w", outbox.ErrRefused, err)
+			case s.d.missing(err):
+				return err
 			}
 		}
 		if s.q.Rights == "" {
