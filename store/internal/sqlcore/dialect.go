@@ -278,7 +278,7 @@ type texts struct {
 	MarkInbox  string  // consumer, message id, processed, expires
 	PurgeInbox limited // now
 	// Of keys that PurgeInbox returns, which then deletes nothing; else "".
-	DropInbox     string // u(consumer, message_id)
+	DropInbox     string // u(consumer, message_id), now
 	ClaimInbox    string // consumer, message id, now, lease's end, token
 	InboxToken    string // consumer, message id
 	RenewInbox    string // consumer, message id, now, lease's end, token

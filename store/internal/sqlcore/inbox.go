@@ -203,5 +203,5 @@ func (s *Store) purge(ctx context.Context, q Querier, now int64, n int) (deleted
 	if err != nil || deleted == 0 {
 		return 0, err
 	}
-	return q.Exec(ctx, s.q.DropInbox, w.Args()...)
+	return q.Exec(ctx, s.q.DropInbox, append(w.Args(), now)...)
 }

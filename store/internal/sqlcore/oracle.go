@@ -56,7 +56,7 @@ var oracleDialect = Dialect{
 		return slices.Contains([]int{8177, 60, 4020, 54, 4021, 30006, 1555, 1013}, codeOracle(err))
 	},
 	taken:  func(err error) bool { return codeOracle(err) == 1 },
-	exists: func(err error) bool { c := codeOracle(err); return c == 955 || c == 1 },
+	exists: func(err error) bool { return slices.Contains([]int{955, 1, 1408}, codeOracle(err)) },
 	refused: func(err error) bool {
 		// Values, constraints, triggers, policies, rights, quotas, and databases that
 		// only read.
@@ -209,11 +209,15 @@ UNION ALL SELECT o.lane FROM {lanes} l JOIN {deferred} o ON o.lane = l.lane AND 
 		Owners:    `SELECT r.owner FROM {relays} r WHERE r.owner IN (SELECT u.owner FROM {u:owner})`,
 		LockOwners: `SELECT r.owner, r.expires_at, r.ended FROM {relays} r WHERE r.owner IN (SELECT u.owner FROM {u:owner})
  ORDER BY r.owner FOR UPDATE SKIP LOCKED`,
-		AddRelay:     `INSERT INTO {relays} (owner, expires_at, ended, routes) VALUES (?1, ?2, ?4, ?3)`,
-		RenewRelay:   `UPDATE {relays} SET expires_at = GREATEST(expires_at, ?2), ended = ?4, routes = ?3 WHERE owner = ?1`,
-		EndRelays:    `UPDATE {relays} SET ended = 1 WHERE owner = #1`,
+		AddRelay:   `INSERT INTO {relays} (owner, expires_at, ended, routes) VALUES (?1, ?2, ?4, ?3)`,
+		RenewRelay: `UPDATE {relays} SET expires_at = GREATEST(expires_at, ?2), ended = ?4, routes = ?3 WHERE owner = ?1`,
+		// A row that SKIP LOCKED returns is locked as it is fetched, and may have changed
+		// since the statement began: an owner, or a claim of the inbox, is judged once more
+		// where it is ended.
+		EndRelays:    `UPDATE {relays} SET ended = 1 WHERE owner = #1 AND expires_at <= {now}`,
 		ReleaseLanes: `UPDATE {lanes} SET owner = NULL, unclean = 0 WHERE lane = #1 AND owner = ?2`,
-		TakeLanes:    `UPDATE {lanes} SET unclean = CASE WHEN owner IS NULL THEN 0 ELSE 1 END, owner = ?2, epoch = epoch + 1 WHERE lane = #1`,
+		TakeLanes: `UPDATE {lanes} l SET l.unclean = CASE WHEN l.owner IS NULL THEN 0 ELSE 1 END, l.owner = ?2, l.epoch = l.epoch + 1
+ WHERE l.lane = #1 AND NOT EXISTS (SELECT 1 FROM {relays} r WHERE r.owner = l.owner AND r.ended = 0 AND r.expires_at > {now})`,
 		Leases: `SELECT l.lane, l.route, l.epoch, l.config, l.unclean, m.tried_to,
   CASE WHEN EXISTS (SELECT 1 FROM {dead} d WHERE d.lane = l.lane AND d.key_hash IS NOT NULL) THEN 1 ELSE 0 END
   FROM {lanes} l JOIN {lane_marks} m ON m.lane = l.lane
@@ -394,7 +398,7 @@ END;`,
  WHERE (i.consumer, i.message_id) IN (SELECT /*+ CARDINALITY(x 10) */ x.consumer, x.message_id FROM (SELECT e.consumer, e.message_id FROM {inbox} e
     WHERE e.expires_at <= ?1 ORDER BY e.expires_at FETCH FIRST {LIMIT} ROWS ONLY) x)
    AND i.expires_at <= ?1 FOR UPDATE SKIP LOCKED`},
-		DropInbox: `DELETE FROM {inbox} WHERE consumer = #1 AND message_id = #2`,
+		DropInbox: `DELETE FROM {inbox} WHERE consumer = #1 AND message_id = #2 AND expires_at <= ?2`,
 	},
 }
 
