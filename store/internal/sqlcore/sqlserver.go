@@ -85,10 +85,14 @@ var sqlServerDialect = Dialect{
 		"{d.state}", "d.attempts, d.last_error, d.first_failed_at, d.retry_at, d.claim_token, d.claim_until",
 		// What was compiled for an empty table serves a full one.
 		"{plan}", "OPTION (FORCE ORDER, LOOP JOIN, KEEPFIXED PLAN, MAXDOP 1)",
-		"{shared}", "WITH (REPEATABLEREAD, ROWLOCK)", "{exclusive}", "WITH (XLOCK, ROWLOCK)",
-		"{exclusive unless locked}", "WITH (XLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK)",
+		// Sought, and not scanned, which pays in a table of few rows: a scan would lock all
+		// that it passes.
+		"{shared}", "WITH (REPEATABLEREAD, ROWLOCK, FORCESEEK)", "{exclusive}", "WITH (XLOCK, ROWLOCK, FORCESEEK)",
+		"{one row}", "WITH (ROWLOCK, FORCESEEK)",
+		"{exclusive unless locked}", "WITH (XLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)",
 		"{update unless locked}", "WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK)",
-		"{by id}", "WITH (INDEX ({=outbox_id}))", "{range by pos}", "WITH (INDEX ({=outbox_pk}), FORCESEEK)", "{range by key}", "WITH (INDEX ({=outbox_key}), FORCESEEK)",
+		"{by id}", "WITH (INDEX ({=outbox_id}))", "{range by id}", "WITH (INDEX ({=outbox_id}), FORCESEEK)", "{deferred by id}", "WITH (INDEX ({=deferred_pk}), FORCESEEK)",
+		"{range by pos}", "WITH (INDEX ({=outbox_pk}), FORCESEEK)", "{range by key}", "WITH (INDEX ({=outbox_key}), FORCESEEK)",
 		"{row by pos}", "WITH (ROWLOCK, INDEX ({=outbox_pk}), FORCESEEK)", "{row by id}", "WITH (ROWLOCK, INDEX ({=outbox_id}), FORCESEEK)",
 		"{lock by pos}", "WITH (UPDLOCK, ROWLOCK, INDEX ({=outbox_pk}), FORCESEEK)", "{lock by id}", "WITH (UPDLOCK, ROWLOCK, INDEX ({=outbox_id}), FORCESEEK)",
 		"{row deferred}", "WITH (ROWLOCK, INDEX ({=deferred_pk}), FORCESEEK)", "{lock deferred}", "WITH (UPDLOCK, ROWLOCK, INDEX ({=deferred_pk}), FORCESEEK)",
@@ -119,9 +123,9 @@ var sqlServerDialect = Dialect{
 		"{u:park}", rowsSQLServer(1, "u", "lane", "key_hash", "#ordering_key", "$why"),
 		"{u:later}", rowsSQLServer(1, "u", "lane", "key_hash", "#ordering_key", "start", "below", "more"),
 		"{m:mark}", rowsSQLServer(2, "m", "lane", "epoch", "pos"),
-		"{pending}", `SELECT 1 FROM {lanes} l WITH (READCOMMITTED) JOIN {outbox} p WITH (READCOMMITTED, INDEX ({=outbox_id}), FORCESEEK) ON p.lane = l.lane AND p.id = u.id
+		"{pending}", `SELECT p.lane FROM {lanes} l WITH (READCOMMITTED) JOIN {outbox} p WITH (READCOMMITTED, INDEX ({=outbox_id}), FORCESEEK) ON p.lane = l.lane AND p.id = u.id
                 WHERE l.lane BETWEEN {first lane} AND {last lane}`,
-		"{pending deferred}", `SELECT 1 FROM {lanes} l WITH (READCOMMITTED) JOIN {deferred} p WITH (READCOMMITTED, INDEX ({=deferred_pk}), FORCESEEK) ON p.lane = l.lane AND p.id = u.id
+		"{pending deferred}", `SELECT p.lane FROM {lanes} l WITH (READCOMMITTED) JOIN {deferred} p WITH (READCOMMITTED, INDEX ({=deferred_pk}), FORCESEEK) ON p.lane = l.lane AND p.id = u.id
                 WHERE l.lane BETWEEN {first lane} AND {last lane}`,
 		// So large a literal is a decimal, which would divide with a fraction.
 		"{first lane}", "CONVERT(INT, @p2 / CONVERT(BIGINT, 4294967296))",

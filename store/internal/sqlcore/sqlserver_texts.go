@@ -31,10 +31,12 @@ SELECT {drawn} (ORDER BY u.ord), {u.msg} FROM {many}`,
 	DeferMany: `{quietly}INSERT INTO {deferred} (pos, {msg}, due_at)
 SELECT {drawn} (ORDER BY u.ord), {u.msg}, u.deliver_at FROM {many}`,
 	UnlistHot: `DELETE o FROM {u:lane+id} JOIN {outbox} o {row by id} ON o.lane = u.lane AND o.id = u.id {plan}`,
+	// TOP keeps the id an argument of each search: as a join of the whole it could be one
+	// of all that is pending.
 	PendingIDs: `SELECT u.id FROM {u:id}
- WHERE EXISTS ({pending})
-    OR EXISTS ({pending deferred})
-OPTION (KEEPFIXED PLAN, MAXDOP 1)`,
+ CROSS APPLY (SELECT TOP (1) h.lane FROM ({pending}
+   UNION ALL {pending deferred}) h) f
+{plan}`,
 
 	ReadLane: limited{`SELECT TOP ({LIMIT}) {o.row} FROM (
   SELECT h.* FROM (SELECT TOP ({LIMIT}) {o.row} FROM {outbox} o {by id} WHERE o.lane = {lane:2} AND o.id > {id:3} AND o.key_hash IS NOT NULL
@@ -51,7 +53,7 @@ OPTION (KEEPFIXED PLAN, MAXDOP 1)`,
     AND {due} ORDER BY o.id) h WHERE l.is_ordered = 0) o
  ORDER BY o.id OPTION (MAXDOP 1)`},
 	FindPending: `SELECT o.lane FROM {lanes} l JOIN {outbox} o {by id} ON o.lane = l.lane AND o.id = {id:1}
-UNION ALL SELECT o.lane FROM {lanes} l JOIN {deferred} o ON o.lane = l.lane AND o.id = {id:1} {plan}`,
+UNION ALL SELECT o.lane FROM {lanes} l JOIN {deferred} o {deferred by id} ON o.lane = l.lane AND o.id = {id:1} {plan}`,
 	LockLane:  `SELECT owner FROM {lanes} {shared} WHERE lane = {lane:1}`,
 	LockRelay: `SELECT CASE WHEN ended = 0 AND expires_at > {now} THEN 1 ELSE 0 END FROM {relays} {shared} WHERE owner = {id:1}`,
 	ClaimHot: `UPDATE o SET claim_token = @p4, claim_until = @p5 FROM {outbox} o {row by id}
@@ -70,8 +72,8 @@ UNION ALL SELECT o.lane FROM {lanes} l JOIN {deferred} o ON o.lane = l.lane AND 
   FROM {lanes} l JOIN {outbox} o {lock by id} ON o.lane = l.lane AND o.id = {id:2} {claim} {plan}`,
 	ClaimedDeferred: `SELECT o.lane, o.attempts, CASE WHEN o.key_hash IS NULL THEN 0 ELSE 1 END
   FROM {lanes} l JOIN {deferred} o {lock deferred} ON o.lane = l.lane AND o.id = {id:2} {claim} {plan}`,
-	UnclaimHot:      `UPDATE {outbox} SET claim_token = NULL, claim_until = NULL WHERE lane = {lane:1} AND id = {id:2}`,
-	UnclaimDeferred: `UPDATE {deferred} SET claim_token = NULL, claim_until = NULL WHERE lane = {lane:1} AND id = {id:2}`,
+	UnclaimHot:      `UPDATE o SET claim_token = NULL, claim_until = NULL FROM {outbox} o {row by id} WHERE o.lane = {lane:1} AND o.id = {id:2}`,
+	UnclaimDeferred: `UPDATE o SET claim_token = NULL, claim_until = NULL FROM {deferred} o {row deferred} WHERE o.lane = {lane:1} AND o.id = {id:2}`,
 	CountHot: `SELECT COUNT_BIG(*), MIN(o.created_at) FROM {outbox} o WHERE o.lane BETWEEN {lane:2} AND {lane:3}
     AND {ready}`,
 	CountDeferred: `SELECT COUNT_BIG(*), MIN(o.created_at) FROM {deferred} o WHERE o.lane BETWEEN {lane:2} AND {lane:3}
@@ -101,11 +103,11 @@ UNION ALL SELECT o.lane FROM {lanes} l JOIN {deferred} o ON o.lane = l.lane AND 
 	AddRelay: `INSERT INTO {relays} (owner, expires_at, routes, ended) VALUES ({id:1}, @p2, @p3, @p4)`,
 	RenewRelay: `UPDATE {relays} SET expires_at = CASE WHEN expires_at > @p2 THEN expires_at ELSE @p2 END, routes = @p3, ended = @p4
  WHERE owner = {id:1}`,
-	EndRelays: `UPDATE r SET ended = 1 FROM {u:owner} JOIN {relays} r WITH (ROWLOCK) ON r.owner = u.owner {plan}`,
-	ReleaseLanes: `UPDATE l SET owner = NULL, unclean = 0 FROM {u:lane} JOIN {lanes} l WITH (ROWLOCK) ON l.lane = u.lane
+	EndRelays: `UPDATE r SET ended = 1 FROM {u:owner} JOIN {relays} r {one row} ON r.owner = u.owner {plan}`,
+	ReleaseLanes: `UPDATE l SET owner = NULL, unclean = 0 FROM {u:lane} JOIN {lanes} l {one row} ON l.lane = u.lane
  WHERE l.owner = {id:2} {plan}`,
 	TakeLanes: `UPDATE l SET unclean = CASE WHEN l.owner IS NULL THEN 0 ELSE 1 END, owner = {id:2}, epoch = l.epoch + 1
-  FROM {u:lane} JOIN {lanes} l WITH (ROWLOCK) ON l.lane = u.lane {plan}`,
+  FROM {u:lane} JOIN {lanes} l {one row} ON l.lane = u.lane {plan}`,
 	Leases: `SELECT l.lane, l.route, l.epoch, l.config, l.unclean, m.tried_to,
   CASE WHEN EXISTS (SELECT 1 FROM {dead} d WITH (INDEX ({=dead_key}), FORCESEEK) WHERE d.lane = l.lane AND d.key_hash IS NOT NULL) THEN 1 ELSE 0 END
   FROM {lanes} l JOIN {lane_marks} m ON m.lane = l.lane
@@ -166,7 +168,7 @@ SET NOCOUNT ON;
 BEGIN TRANSACTION;
 UPDATE k SET tried_to = m.pos
   FROM {m:mark} JOIN {lanes} l {shared} ON l.lane = m.lane AND l.epoch = m.epoch AND l.owner = {id:3}
-  JOIN {lane_marks} k WITH (ROWLOCK) ON k.lane = l.lane AND k.tried_to < m.pos
+  JOIN {lane_marks} k {one row} ON k.lane = l.lane AND k.tried_to < m.pos
 {plan};
 DELETE o OUTPUT deleted.id FROM {u:row} JOIN {outbox} o {row by pos} ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id
 {plan};
@@ -189,7 +191,7 @@ COMMIT TRANSACTION`,
 OUTPUT inserted.lane, inserted.id
 SELECT o.pos, {o.msg}, {o.state}, CASE WHEN u.aside <> 0 THEN NULL ELSE {due_at} END
   FROM {u:defer} JOIN {outbox} o {lock by id} ON o.lane = u.lane AND o.id = u.id
- WHERE NOT EXISTS (SELECT 1 FROM {deferred} p WHERE p.lane = o.lane AND p.id = o.id)
+ WHERE NOT EXISTS (SELECT 1 FROM {deferred} p {deferred by id} WHERE p.lane = o.lane AND p.id = o.id)
 {plan}`,
 	BuryHot: `INSERT INTO {dead} (pos, {msg}, attempts, last_error, first_failed_at, reason, died_at)
 SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
@@ -200,7 +202,7 @@ SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
   FROM {u:bury} JOIN {deferred} o {lock deferred} ON o.lane = u.lane AND o.id = u.id
 {plan}`,
 	DropDead: `DELETE o FROM {u:id} JOIN {dead} o {row dead} ON o.id = u.id {plan}`,
-	Marks:    `UPDATE k SET tried_to = u.pos FROM {u:lane+pos} JOIN {lane_marks} k WITH (ROWLOCK) ON k.lane = u.lane AND k.tried_to < u.pos {plan}`,
+	Marks:    `UPDATE k SET tried_to = u.pos FROM {u:lane+pos} JOIN {lane_marks} k {one row} ON k.lane = u.lane AND k.tried_to < u.pos {plan}`,
 	Due: limited{`SELECT TOP (@p2) x.lane, x.id, x.ordering_key
   FROM {u:lane}
  CROSS APPLY (SELECT TOP ({LIMIT}) o.lane, o.id, o.ordering_key, o.due_at, o.pos
@@ -213,7 +215,7 @@ SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
 OUTPUT {inserted.row}
 SELECT {drawn} (ORDER BY u.ord), {d.msg}, {d.state}
   FROM {u:lane+id} JOIN {deferred} d {lock deferred} ON d.lane = u.lane AND d.id = u.id
- WHERE NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.id = d.id)
+ WHERE NOT EXISTS (SELECT 1 FROM {outbox} p {range by id} WHERE p.lane = d.lane AND p.id = d.id)
 {plan}`,
 	NextDue: `SELECT MIN(x.due_at) FROM {u:lane}
  CROSS APPLY (SELECT TOP (1) o.due_at FROM {deferred} o WITH (INDEX ({=deferred_due}), FORCESEEK) WHERE o.lane = u.lane AND o.due_at IS NOT NULL
@@ -227,7 +229,7 @@ SELECT {drawn} (ORDER BY u.ord), {d.msg}, {d.state}
 {plan}`,
 
 	Park: `UPDATE k SET unparking = 0, why = u.why, parked_by = @p2, parked_at = {now}
-  FROM {u:park} JOIN {parked_keys} k WITH (ROWLOCK) ON k.lane = u.lane AND k.key_hash = u.key_hash AND k.ordering_key = u.ordering_key AND k.unparking <> 0
+  FROM {u:park} JOIN {parked_keys} k {one row} ON k.lane = u.lane AND k.key_hash = u.key_hash AND k.ordering_key = u.ordering_key AND k.unparking <> 0
 {plan};
 INSERT INTO {parked_keys} (lane, key_hash, ordering_key, why, parked_by, parked_at)
 SELECT u.lane, u.key_hash, u.ordering_key, u.why, @p2, {now} FROM {u:park}
@@ -235,7 +237,7 @@ SELECT u.lane, u.key_hash, u.ordering_key, u.why, @p2, {now} FROM {u:park}
 {plan}`,
 	Unpark: `UPDATE {parked_keys} SET unparking = 1 WHERE lane = {lane:1} AND key_hash = @p2 AND ordering_key = @p3 AND unparking = 0`,
 	Lift: `DELETE k OUTPUT deleted.lane, deleted.ordering_key
-  FROM {u:key} JOIN {parked_keys} k WITH (ROWLOCK) ON k.lane = u.lane AND k.key_hash = u.key_hash AND k.ordering_key = u.ordering_key
+  FROM {u:key} JOIN {parked_keys} k {one row} ON k.lane = u.lane AND k.key_hash = u.key_hash AND k.ordering_key = u.ordering_key
  WHERE k.unparking <> 0
    AND NOT EXISTS (SELECT 1 FROM {deferred} o WITH (INDEX ({=deferred_parked}), FORCESEEK)
                     WHERE o.lane = u.lane AND o.key_hash = u.key_hash AND o.due_at IS NULL AND o.ordering_key = u.ordering_key)
@@ -257,16 +259,16 @@ SELECT u.lane, u.key_hash, u.ordering_key, u.why, @p2, {now} FROM {u:park}
 	Return: `INSERT INTO {outbox} (pos, {msg}, {state})
 SELECT d.pos, {d.msg}, {d.state}
   FROM {u:lane+id} JOIN {deferred} d {lock deferred} ON d.lane = u.lane AND d.id = u.id
- WHERE NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.id = d.id)
-   AND NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.pos = d.pos)
+ WHERE NOT EXISTS (SELECT 1 FROM {outbox} p {range by id} WHERE p.lane = d.lane AND p.id = d.id)
+   AND NOT EXISTS (SELECT 1 FROM {outbox} p {range by pos} WHERE p.lane = d.lane AND p.pos = d.pos)
 {plan};
 INSERT INTO {outbox} (pos, {msg}, {state})
 SELECT {drawn} (ORDER BY d.lane, d.pos), {d.msg}, {d.state}
   FROM {u:lane+id} JOIN {deferred} d {lock deferred} ON d.lane = u.lane AND d.id = u.id
- WHERE NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.id = d.id)
+ WHERE NOT EXISTS (SELECT 1 FROM {outbox} p {range by id} WHERE p.lane = d.lane AND p.id = d.id)
 {plan}`,
-	SeenConfig:  `UPDATE k SET config_seen = u.config FROM {u:config} JOIN {lane_marks} k WITH (ROWLOCK) ON k.lane = u.lane AND k.config_seen < u.config {plan}`,
-	RaiseConfig: `UPDATE l SET config = l.config + 1 FROM {u:lane} JOIN {lanes} l WITH (ROWLOCK) ON l.lane = u.lane {plan}`,
+	SeenConfig:  `UPDATE k SET config_seen = u.config FROM {u:config} JOIN {lane_marks} k {one row} ON k.lane = u.lane AND k.config_seen < u.config {plan}`,
+	RaiseConfig: `UPDATE l SET config = l.config + 1 FROM {u:lane} JOIN {lanes} l {one row} ON l.lane = u.lane {plan}`,
 	CountAside:  `SELECT COUNT_BIG(*) FROM {deferred} WHERE lane BETWEEN {lane:1} AND {lane:2}`,
 	CountParked: `SELECT COUNT_BIG(*) FROM {parked_keys} WHERE lane BETWEEN {lane:1} AND {lane:2}`,
 	Audit:       `INSERT INTO {audit} (at, done_by, what, how_many, detail) VALUES ({now}, @p1, @p2, @p3, @p4)`,
@@ -280,7 +282,7 @@ SELECT {drawn} (ORDER BY d.lane, d.pos), {d.msg}, {d.state}
 	Confirmed: `SELECT COUNT_BIG(*) FROM {u:lane} JOIN {lanes} l ON l.lane = u.lane
   JOIN {lane_marks} m ON m.lane = l.lane JOIN {relays} r ON r.owner = l.owner
  WHERE m.config_seen < l.config AND r.ended = 0 AND r.expires_at > {now}`,
-	LanesOfDead: `SELECT d.lane FROM {u:id} JOIN {dead} d ON d.id = u.id {plan}`,
+	LanesOfDead: `SELECT d.lane FROM {u:id} JOIN {dead} d WITH (INDEX ({=dead_pk}), FORCESEEK) ON d.id = u.id {plan}`,
 	LockDead:    `SELECT d.id, d.lane, d.transport, d.ordering_key, d.later_out FROM {u:id} JOIN {dead} d {lock dead} ON d.id = u.id {plan}`,
 	Replay: `SET NOCOUNT ON;
 DECLARE @back TABLE (id BINARY(16) NOT NULL);
@@ -288,14 +290,14 @@ INSERT INTO {outbox} (pos, {msg})
 OUTPUT inserted.id INTO @back (id)
 SELECT d.pos, {d.msg}
   FROM {u:id} JOIN {dead} d {lock dead} ON d.id = u.id
- WHERE d.pos > 0 AND NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.id = d.id)
-   AND NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.pos = d.pos)
+ WHERE d.pos > 0 AND NOT EXISTS (SELECT 1 FROM {outbox} p {range by id} WHERE p.lane = d.lane AND p.id = d.id)
+   AND NOT EXISTS (SELECT 1 FROM {outbox} p {range by pos} WHERE p.lane = d.lane AND p.pos = d.pos)
 {plan};
 INSERT INTO {outbox} (pos, {msg})
 OUTPUT inserted.id INTO @back (id)
 SELECT {drawn} (ORDER BY d.lane, d.pos), {d.msg}
   FROM {u:id} JOIN {dead} d {lock dead} ON d.id = u.id
- WHERE NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.id = d.id)
+ WHERE NOT EXISTS (SELECT 1 FROM {outbox} p {range by id} WHERE p.lane = d.lane AND p.id = d.id)
 {plan};
 SELECT id FROM @back`,
 

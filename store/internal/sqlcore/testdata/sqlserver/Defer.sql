@@ -2,5 +2,5 @@ INSERT INTO [postrider_deferred] (pos, lane, id, key_hash, ordering_key, transpo
 OUTPUT inserted.lane, inserted.id
 SELECT o.pos, o.lane, o.id, o.key_hash, o.ordering_key, o.transport, o.message_type, o.destination, o.content_type, o.headers, o.body, o.deliver_at, o.created_at, o.tenant, o.envelope, o.ce_source, o.ce_subject, o.ce_time, o.ce_dataschema, o.ce_extensions, o.correlation_id, o.causation_id, o.traceparent, o.tracestate, o.attempts, o.last_error, o.first_failed_at, o.retry_at, o.claim_token, o.claim_until, CASE WHEN u.aside <> 0 THEN NULL ELSE CASE WHEN COALESCE(o.deliver_at, 0) > COALESCE(o.retry_at, 0) THEN COALESCE(o.deliver_at, 0) ELSE COALESCE(o.retry_at, 0) END END
   FROM (SELECT j.ord, j.lane AS lane, CONVERT(BINARY(16), j.id, 2) AS id, j.aside AS aside FROM OPENJSON(@p1) WITH (ord INT '$[0]', lane INT '$[1]', id CHAR(32) '$[2]', aside SMALLINT '$[3]') j) u JOIN [postrider_outbox] o WITH (UPDLOCK, ROWLOCK, INDEX ([postrider_outbox_id]), FORCESEEK) ON o.lane = u.lane AND o.id = u.id
- WHERE NOT EXISTS (SELECT 1 FROM [postrider_deferred] p WHERE p.lane = o.lane AND p.id = o.id)
+ WHERE NOT EXISTS (SELECT 1 FROM [postrider_deferred] p WITH (INDEX ([postrider_deferred_pk]), FORCESEEK) WHERE p.lane = o.lane AND p.id = o.id)
 OPTION (FORCE ORDER, LOOP JOIN, KEEPFIXED PLAN, MAXDOP 1)

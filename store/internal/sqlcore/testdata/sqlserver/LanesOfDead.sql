@@ -1,1 +1,1 @@
-SELECT d.lane FROM (SELECT j.ord, CONVERT(BINARY(16), j.id, 2) AS id FROM OPENJSON(@p1) WITH (ord INT '$[0]', id CHAR(32) '$[1]') j) u JOIN [postrider_dead] d ON d.id = u.id OPTION (FORCE ORDER, LOOP JOIN, KEEPFIXED PLAN, MAXDOP 1)
+SELECT d.lane FROM (SELECT j.ord, CONVERT(BINARY(16), j.id, 2) AS id FROM OPENJSON(@p1) WITH (ord INT '$[0]', id CHAR(32) '$[1]') j) u JOIN [postrider_dead] d WITH (INDEX ([postrider_dead_pk]), FORCESEEK) ON d.id = u.id OPTION (FORCE ORDER, LOOP JOIN, KEEPFIXED PLAN, MAXDOP 1)

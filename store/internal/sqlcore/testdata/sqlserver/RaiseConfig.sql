@@ -1,1 +1,1 @@
-UPDATE l SET config = l.config + 1 FROM (SELECT j.ord, j.lane AS lane FROM OPENJSON(@p1) WITH (ord INT '$[0]', lane INT '$[1]') j) u JOIN [postrider_lanes] l WITH (ROWLOCK) ON l.lane = u.lane OPTION (FORCE ORDER, LOOP JOIN, KEEPFIXED PLAN, MAXDOP 1)
+UPDATE l SET config = l.config + 1 FROM (SELECT j.ord, j.lane AS lane FROM OPENJSON(@p1) WITH (ord INT '$[0]', lane INT '$[1]') j) u JOIN [postrider_lanes] l WITH (ROWLOCK, FORCESEEK) ON l.lane = u.lane OPTION (FORCE ORDER, LOOP JOIN, KEEPFIXED PLAN, MAXDOP 1)

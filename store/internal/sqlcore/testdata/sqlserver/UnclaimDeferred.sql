@@ -1,1 +1,1 @@
-UPDATE [postrider_deferred] SET claim_token = NULL, claim_until = NULL WHERE lane = CONVERT(INT, @p1) AND id = CONVERT(BINARY(16), @p2)
+UPDATE o SET claim_token = NULL, claim_until = NULL FROM [postrider_deferred] o WITH (ROWLOCK, INDEX ([postrider_deferred_pk]), FORCESEEK) WHERE o.lane = CONVERT(INT, @p1) AND o.id = CONVERT(BINARY(16), @p2)
