@@ -17,7 +17,8 @@ import (
 // driver runs with arrays, row after row: so positions are drawn in the order of the
 // arguments, and no plan depends on a list. What is looked up for many rows is a list
 // in JSON, in parts of 4,000 bytes, for no longer string goes into an expression;
-// hints keep the indexes in use, for the optimizer knows nothing of the list.
+// hints keep the indexes in use, for the optimizer knows nothing of the list, and have
+// a sub-select run once, and not for each row.
 //
 // Rows are not locked shared: who fences a lane keeps it from the others. A
 // statement that locks has the limits and joins of its choice in a sub-select,
@@ -110,8 +111,8 @@ var oracleDialect = Dialect{
 		"{u:key}", rowsOracle("u", 1, "lane", "key_hash", "#ordering_key"),
 		"{u:range}", rowsOracle("u", 1, "lane", "after_pos", "upto_pos"),
 		"{u:key range}", rowsOracle("u", 1, "lane", "after_pos", "upto_pos", "key_hash", "#ordering_key"),
-		"{named}", "(o.lane, o.pos, o.id) IN (SELECT /*+ CARDINALITY(u 10) */ u.lane, u.pos, u.id FROM {u:row})",
-		"{placed}", "(o.lane, o.id) IN (SELECT /*+ CARDINALITY(u 10) */ u.lane, u.id FROM {u:lane+id})",
+		"{named}", "(o.lane, o.pos, o.id) IN (SELECT /*+ UNNEST CARDINALITY(u 10) */ u.lane, u.pos, u.id FROM {u:row})",
+		"{placed}", "(o.lane, o.id) IN (SELECT /*+ UNNEST CARDINALITY(u 10) */ u.lane, u.id FROM {u:lane+id})",
 		"{erase}", "DELETE /*+ INDEX(o (lane pos)) */ FROM {outbox} o WHERE o.lane = #1 AND o.pos = #2 AND o.id = #3",
 		"{lifted}", `k.unparking <> 0
    AND NOT EXISTS (SELECT 1 FROM {deferred} o WHERE o.lane = k.lane AND o.key_hash = k.key_hash AND o.ordering_key = k.ordering_key AND o.due_at IS NULL)`,
@@ -263,7 +264,7 @@ SELECT u.ord, {o.lean row}, {claimed}, {prev}, CAST(NULL AS VARCHAR2(1)) AS hint
        o.due_at = CASE WHEN o.due_at IS NULL THEN NULL ELSE GREATEST(COALESCE(o.deliver_at, 0), COALESCE(TO_NUMBER(#5), 0)) END, o.last_error = #4
  WHERE o.lane = #1 AND o.id = #2`,
 		Defer: `> SELECT /*+ USE_NL(o) INDEX(o (lane id)) */ o.lane, o.id FROM {outbox} o
- WHERE (o.lane, o.id) IN (SELECT /*+ CARDINALITY(u 10) */ u.lane, u.id FROM ` + rowsOracle("u", 1, "lane", "#id", "aside") + `)
+ WHERE (o.lane, o.id) IN (SELECT /*+ UNNEST CARDINALITY(u 10) */ u.lane, u.id FROM ` + rowsOracle("u", 1, "lane", "#id", "aside") + `)
    AND NOT EXISTS (SELECT 1 FROM {deferred} p WHERE p.lane = o.lane AND p.id = o.id) ORDER BY o.lane, o.id FOR UPDATE
 ;; INSERT INTO {deferred} (pos, {moved}, {state}, due_at)
 SELECT /*+ INDEX(o (lane id)) */ o.pos, {o.moved}, {o.state}, CASE WHEN #3 <> 0 THEN NULL ELSE {due_at} END
@@ -281,7 +282,7 @@ SELECT /*+ INDEX(o (lane id)) */ o.pos, {o.moved}, #3, o.first_failed_at, '-', {
 		// Locked: of two promotions at once, the second would take a row that the first
 		// has moved for one that is ready already.
 		Due: limited{`SELECT /*+ USE_NL(o) INDEX(o (lane id)) */ o.lane, o.id, o.ordering_key FROM {deferred} o
- WHERE (o.lane, o.id) IN (SELECT /*+ CARDINALITY(x 10) */ x.lane, x.id FROM (
+ WHERE (o.lane, o.id) IN (SELECT /*+ UNNEST CARDINALITY(x 10) */ x.lane, x.id FROM (
    SELECT y.lane, y.id FROM {u:lane} CROSS APPLY (SELECT /*+ INDEX(d (lane due_at pos)) */ d.lane, d.id, d.due_at, d.pos FROM {deferred} d
      WHERE d.lane = u.lane AND d.due_at <= {now} AND (d.claim_until IS NULL OR d.claim_until <= {now}) ORDER BY d.due_at, d.pos FETCH FIRST {LIMIT} ROWS ONLY) y
     ORDER BY u.ord, y.due_at, y.pos FETCH FIRST ?2 ROWS ONLY) x)
@@ -334,10 +335,10 @@ SELECT /*+ INDEX(d (lane id)) */ CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHER
 		CountDeadOf: `SELECT COUNT(*) FROM {dead} WHERE transport = ?1`,
 		Confirmed: `SELECT COUNT(*) FROM {lanes} l JOIN {lane_marks} m ON m.lane = l.lane JOIN {relays} r ON r.owner = l.owner
  WHERE l.lane IN (SELECT u.lane FROM {u:lane}) AND m.config_seen < l.config AND r.ended = 0 AND r.expires_at > {now}`,
-		LanesOfDead: `SELECT d.lane FROM {dead} d WHERE d.id IN (SELECT /*+ CARDINALITY(u 10) */ u.id FROM {u:id})`,
+		LanesOfDead: `SELECT d.lane FROM {dead} d WHERE d.id IN (SELECT /*+ UNNEST CARDINALITY(u 10) */ u.id FROM {u:id})`,
 		LockDead: `SELECT /*+ USE_NL(d) INDEX(d (id)) */ d.id, d.lane, d.transport, d.ordering_key, d.later_out FROM {dead} d
- WHERE d.id IN (SELECT /*+ CARDINALITY(u 10) */ u.id FROM {u:id}) ORDER BY d.id FOR UPDATE`,
-		Replay: `> SELECT d.id FROM {dead} d WHERE d.id IN (SELECT /*+ CARDINALITY(u 10) */ u.id FROM {u:id})
+ WHERE d.id IN (SELECT /*+ UNNEST CARDINALITY(u 10) */ u.id FROM {u:id}) ORDER BY d.id FOR UPDATE`,
+		Replay: `> SELECT d.id FROM {dead} d WHERE d.id IN (SELECT /*+ UNNEST CARDINALITY(u 10) */ u.id FROM {u:id})
    AND NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.id = d.id) ORDER BY d.id FOR UPDATE
 ;; INSERT INTO {outbox} (pos, {moved})
 SELECT CASE WHEN d.pos = 0 OR EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.pos = d.pos) THEN NULL ELSE d.pos END, {d.moved}
@@ -395,7 +396,7 @@ END;`,
  WHERE consumer = ?1 AND message_id = ?2 AND token = ?5`,
 		ReleaseInbox: `DELETE FROM {inbox} WHERE consumer = ?1 AND message_id = ?2 AND token = ?3`,
 		PurgeInbox: limited{`SELECT i.consumer, i.message_id FROM {inbox} i
- WHERE (i.consumer, i.message_id) IN (SELECT /*+ CARDINALITY(x 10) */ x.consumer, x.message_id FROM (SELECT e.consumer, e.message_id FROM {inbox} e
+ WHERE (i.consumer, i.message_id) IN (SELECT /*+ UNNEST CARDINALITY(x 10) */ x.consumer, x.message_id FROM (SELECT e.consumer, e.message_id FROM {inbox} e
     WHERE e.expires_at <= ?1 ORDER BY e.expires_at FETCH FIRST {LIMIT} ROWS ONLY) x)
    AND i.expires_at <= ?1 FOR UPDATE SKIP LOCKED`},
 		DropInbox: `DELETE FROM {inbox} WHERE consumer = #1 AND message_id = #2 AND expires_at <= ?2`,
