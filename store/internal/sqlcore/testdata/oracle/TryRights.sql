@@ -19,3 +19,4 @@ INSERT INTO "postrider_outbox" SELECT * FROM "postrider_outbox" WHERE 1 = 0
 ;; if SELECT COUNT(*) FROM "postrider_lane_marks" WHERE 1 = 0
 ;; if SELECT COUNT(*) FROM "postrider_routes" WHERE 1 = 0
 ;; if SELECT COUNT(*) FROM "postrider_meta" WHERE 1 = 0
+;; if SELECT "postrider_outbox_pos".CURRVAL FROM DUAL WHERE 1 = 0
