@@ -90,7 +90,7 @@ var sqlServerDialect = Dialect{
 		"{shared}", "WITH (REPEATABLEREAD, ROWLOCK, FORCESEEK)", "{exclusive}", "WITH (XLOCK, ROWLOCK, FORCESEEK)",
 		"{one row}", "WITH (ROWLOCK, FORCESEEK)",
 		"{exclusive unless locked}", "WITH (XLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)",
-		"{update unless locked}", "WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK)",
+		"{lock deferred unless locked}", "WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, INDEX ({=deferred_pk}), FORCESEEK)",
 		"{by id}", "WITH (INDEX ({=outbox_id}))", "{range by id}", "WITH (INDEX ({=outbox_id}), FORCESEEK)", "{deferred by id}", "WITH (INDEX ({=deferred_pk}), FORCESEEK)",
 		"{range by pos}", "WITH (INDEX ({=outbox_pk}), FORCESEEK)", "{range by key}", "WITH (INDEX ({=outbox_key}), FORCESEEK)",
 		"{row by pos}", "WITH (ROWLOCK, INDEX ({=outbox_pk}), FORCESEEK)", "{row by id}", "WITH (ROWLOCK, INDEX ({=outbox_id}), FORCESEEK)",

@@ -203,13 +203,17 @@ SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
 {plan}`,
 	DropDead: `DELETE o FROM {u:id} JOIN {dead} o {row dead} ON o.id = u.id {plan}`,
 	Marks:    `UPDATE k SET tried_to = u.pos FROM {u:lane+pos} JOIN {lane_marks} k {one row} ON k.lane = u.lane AND k.tried_to < u.pos {plan}`,
-	Due: limited{`SELECT TOP (@p2) x.lane, x.id, x.ordering_key
-  FROM {u:lane}
- CROSS APPLY (SELECT TOP ({LIMIT}) o.lane, o.id, o.ordering_key, o.due_at, o.pos
-                FROM {deferred} o WITH (UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK, INDEX ({=deferred_due}), FORCESEEK)
-               WHERE o.lane = u.lane AND o.due_at <= {now} AND (o.claim_until IS NULL OR o.claim_until <= {now})
-               ORDER BY o.due_at, o.pos) x
- ORDER BY u.ord, x.due_at, x.pos
+	// Locked are those that are moved, and not all that are looked at in every lane.
+	Due: limited{`SELECT o.lane, o.id, o.ordering_key
+  FROM (SELECT TOP (@p2) u.ord, x.lane, x.id, x.due_at, x.pos
+          FROM {u:lane}
+         CROSS APPLY (SELECT TOP ({LIMIT}) d.lane, d.id, d.due_at, d.pos FROM {deferred} d WITH (INDEX ({=deferred_due}), FORCESEEK)
+                       WHERE d.lane = u.lane AND d.due_at <= {now} AND (d.claim_until IS NULL OR d.claim_until <= {now})
+                       ORDER BY d.due_at, d.pos) x
+         ORDER BY u.ord, x.due_at, x.pos) c
+  JOIN {deferred} o {lock deferred unless locked} ON o.lane = c.lane AND o.id = c.id
+ WHERE o.due_at <= {now} AND (o.claim_until IS NULL OR o.claim_until <= {now})
+ ORDER BY c.ord, c.due_at, c.pos
 {plan}`},
 	Promote: `INSERT INTO {outbox} (pos, {msg}, {state})
 OUTPUT {inserted.row}
