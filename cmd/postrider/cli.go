@@ -83,7 +83,12 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, environ [
 		return status
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "postrider: %s\nRun \"postrider --help\".\n", message(err))
+		of := "postrider"
+		var parse *kong.ParseError
+		if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
+			of = parse.Context.Selected().FullPath()
+		}
+		fmt.Fprintf(stderr, "postrider: %s\nRun \"%s --help\".\n", message(err), of)
 		return exitUsage
 	}
 	p := &program{ctx: ctx, stdout: stdout, stderr: stderr, environ: environ, parsed: parsed}

@@ -58,8 +58,8 @@ func TestBadInput(t *testing.T) {
 	}{
 		{"no command", nil, nil, 2, []string{"migrate", "run", "status"}},
 		{"unknown command", nil, []string{"rum"}, 2, []string{"rum", `"run"`}},
-		{"unknown flag", nil, []string{"run", "--batsh=3"}, 2, []string{"--batsh", "--batch"}},
-		{"unknown flag of another command", nil, []string{"status", "--nats=x"}, 2, []string{"--nats"}},
+		{"unknown flag", nil, []string{"run", "--batsh=3"}, 2, []string{"--batsh", "--batch", `Run "postrider run --help"`}},
+		{"unknown flag of another command", nil, []string{"status", "--nats=x"}, 2, []string{"--nats", `Run "postrider status --help"`}},
 		{"database as argument", nil, []string{"status", "postgres://u:hunter2/@h/db"}, 2, []string{"://u:xxxxx@h/db"}},
 		{"surplus argument", nil, []string{"status", "now"}, 2, []string{"now"}},
 		{"no database", nil, []string{"status"}, 2, []string{"db", "--db", "POSTRIDER_DB"}},
