@@ -92,7 +92,8 @@ func (h handle) SettleLanes(ctx context.Context, r outbox.SettleRequest) (res []
 				return h.s.settle(ctx, q, &r, res, present)
 			})
 		}
-		if err = whole(spans || all); errors.Is(err, errRowsGone) {
+		// What is held may be in the place of a row that is gone.
+		if err = whole(spans || all); errors.Is(err, errRowsGone) || h.heldUp(err) {
 			err = whole(false)
 		}
 	}

@@ -365,7 +365,7 @@ func (h handle) again(ctx context.Context, fn func() error) error {
 		if err == nil || !h.s.d.busy(err) {
 			return err
 		}
-		if h.impatient && h.s.d.held != nil && h.s.d.held(err) {
+		if h.heldUp(err) {
 			return fmt.Errorf("%w: another transaction holds the row: %w", outbox.ErrRefused, err)
 		}
 		select {
@@ -374,6 +374,11 @@ func (h handle) again(ctx context.Context, fn func() error) error {
 		case <-time.After(time.Millisecond + rand.N(4*time.Millisecond)):
 		}
 	}
+}
+
+// heldUp tells that another transaction kept the call from a row for too long.
+func (h handle) heldUp(err error) bool {
+	return err != nil && h.impatient && h.s.d.held != nil && h.s.d.held(err)
 }
 
 // transaction is begin, fn, commit. A connection whose transaction could not be
