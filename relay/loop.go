@@ -98,6 +98,7 @@ func storeBackoff(n int) time.Duration { return backoff(10*time.Millisecond, tim
 type session struct {
 	e       *engine
 	purpose string
+	opened  bool   // it was open before
 	trust   *trust // under which it was opened
 	store   outbox.LaneStore
 	close   func() error
@@ -136,7 +137,11 @@ func (s *session) do(ctx context.Context, c *call) error {
 	defer context.AfterFunc(s.trust.ctx, cancel)()
 	err := s.open(call)
 	if err == nil {
+		s.opened = true
 		err = c.do(call, s.store)
+	} else if !s.opened && errors.Is(err, outbox.ErrInvalidArgument) {
+		s.e.unfit(err) // no outage: it will not do later either
+		return err
 	}
 	switch {
 	case ctx.Err() != nil:

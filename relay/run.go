@@ -75,7 +75,8 @@ func (r *Relay) Wake() {
 // It returns nil after a clean stop; else an error that says what was left,
 // which another relay will send again. A route that the store does not have is
 // [outbox.ErrUnknownRoute], returned before anything is read; a store whose
-// routes cannot be read yet is waited for. A second Run at the same time is
+// routes cannot be read yet is waited for. A pool that does not lend the
+// connections that the relay keeps is [outbox.ErrInvalidArgument]. A second Run at the same time is
 // refused; one after the other is fine.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
@@ -167,6 +168,7 @@ type engine struct {
 	parker parker // nil: nothing is ever parked
 	state  storeState
 	trust  atomic.Pointer[trust] // what the loops' connections are opened under
+	unfit  func(error)           // ends the run: the store cannot serve a relay
 
 	mu     sync.Mutex
 	core   *core
@@ -239,6 +241,13 @@ func (e *engine) now() time.Time { return e.clock.now() }
 // outcomes are written.
 func (e *engine) run(ctx context.Context) error {
 	base := context.WithoutCancel(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var unfit atomic.Pointer[error]
+	e.unfit = func(err error) {
+		unfit.CompareAndSwap(nil, &err)
+		cancel()
+	}
 	leaseCtx, stopLease := context.WithCancel(base)
 	settleCtx, stopSettle := context.WithCancel(base)
 	defer stopLease()
@@ -262,6 +271,9 @@ func (e *engine) run(ctx context.Context) error {
 	leasing.Wait()
 	e.endLease(base)
 	e.window.end()
+	if err := unfit.Load(); err != nil {
+		return fmt.Errorf("start the relay: %w", *err)
+	}
 	if left > 0 {
 		return fmt.Errorf("relay stopped with %d messages whose outcome is not written: they are sent again", left)
 	}

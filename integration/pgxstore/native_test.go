@@ -339,7 +339,7 @@ func TestPoolTooSmall(t *testing.T) {
 		defer ses.Close()
 	}
 	_, err = s.LaneSession(t.Context(), "read")
-	if !errors.Is(err, outbox.ErrInvalidArgument) || !strings.Contains(err.Error(), "pool_max_conns") || !strings.Contains(err.Error(), "needs 4") {
+	if !errors.Is(err, outbox.ErrInvalidArgument) || !strings.Contains(err.Error(), "pool_max_conns") || !strings.Contains(err.Error(), "needs 5") {
 		t.Errorf("a session too many: got %v", err)
 	}
 }

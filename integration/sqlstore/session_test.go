@@ -196,7 +196,7 @@ func TestPoolTooSmall(t *testing.T) {
 			open = append(open, ses)
 		}
 		_, err := s.LaneSession(t.Context(), "read")
-		if !errors.Is(err, outbox.ErrInvalidArgument) || !strings.Contains(err.Error(), "SetMaxOpenConns") || !strings.Contains(err.Error(), "needs 4") {
+		if !errors.Is(err, outbox.ErrInvalidArgument) || !strings.Contains(err.Error(), "SetMaxOpenConns") || !strings.Contains(err.Error(), "needs 5") {
 			t.Errorf("a session too many: got %v", err)
 		}
 		if err := open[0].Close(); err != nil {

@@ -40,7 +40,8 @@ func (s *Store) openSession(ctx context.Context, purpose string, open int) (*ses
 		need++ // producers and operators use the pool as well
 	}
 	if limit := s.Sessions.Limit(); limit > 0 && limit < need {
-		return nil, invalid("the pool allows %d connections, the relay pins %d of them and needs %d in all: %s", limit, open, need, s.MorePool)
+		whole := max(open, relayPins) + need - open
+		return nil, invalid("the pool allows %d connections, a relay needs %d: %s", limit, whole, s.MorePool)
 	}
 	c, err := s.Sessions.Conn(ctx)
 	if err != nil {
@@ -54,6 +55,9 @@ func (s *Store) openSession(ctx context.Context, purpose string, open int) (*ses
 	}
 	return &session{handle: handle{s: s, pin: c, impatient: purpose == settlePurpose}, undo: undo}, nil
 }
+
+// relayPins are the sessions that a relay keeps.
+const relayPins = 4
 
 // settlePurpose is that of the session that writes outcomes. A producer's
 // transaction can hold a row for as long as it is open, and the outcomes of all

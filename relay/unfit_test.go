@@ -1,0 +1,67 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/storetest"
+)
+
+// smallPool lends so many connections, and then says that it has no more.
+type smallPool struct {
+	*storetest.Mem
+	limit int
+
+	mu           sync.Mutex
+	open, closed int
+}
+
+type lent struct {
+	outbox.LaneStore
+	p *smallPool
+}
+
+func (p *smallPool) LaneSession(context.Context, string) (outbox.LaneSession, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open-p.closed >= p.limit {
+		return nil, fmt.Errorf("%w: the pool allows %d connections", outbox.ErrInvalidArgument, p.limit)
+	}
+	p.open++
+	return &lent{p.Mem, p}, nil
+}
+
+func (l *lent) Close() error {
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	l.p.closed++
+	return nil
+}
+
+// A pool that is too small ends Run at once, with what it says, and is no outage;
+// what was lent is given back.
+func TestPoolTooSmall(t *testing.T) {
+	t.Parallel()
+	for limit := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			g := newRig(t, nil, nil)
+			p := &smallPool{Mem: g.mem, limit: limit}
+			outages := 0
+			_, stop := g.start(p, &relay.Options{Hooks: relay.Hooks{Store: func(error) { outages++ }}})
+			time.Sleep(time.Minute)
+			if err := stop(); !errors.Is(err, outbox.ErrInvalidArgument) {
+				t.Errorf("of %d connections: Run returned %v, want the pool's error", limit, err)
+			}
+			if outages > 0 || p.open != p.closed {
+				t.Errorf("of %d connections: %d outages told, %d connections opened, %d closed", limit, outages, p.open, p.closed)
+			}
+		})
+	}
+}
