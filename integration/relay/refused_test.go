@@ -111,7 +111,7 @@ func TestSettleBesideAProducerThatMetADuplicate(t *testing.T) {
 		}
 		var mu sync.Mutex
 		var states []string
-		_, stop := g.start(&relay.Options{TTL: 2 * time.Second, Hooks: relay.Hooks{Store: func(err error) {
+		_, stop := g.start(&relay.Options{Hooks: relay.Hooks{Store: func(err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			states = append(states, fmt.Sprint(err))

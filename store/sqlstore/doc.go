@@ -30,7 +30,7 @@
 // exceptions: the first time a route's name is met, the routes are read on
 // another connection, which [Store.Migrate] and [Store.Check] do beforehand; and
 // where PostgreSQL says that a right is missing, and not which one, that is asked
-// on another connection, if one is free within a second.
+// on another connection, if one is free within three seconds.
 //
 // docs/operations.md lists the rights that a database role needs to publish, to
 // consume and to relay. [Store.CheckRelay] tells, before a relay starts, which of

@@ -79,7 +79,7 @@ func remedy(list []lack) string {
 
 // rightsTimeout is how long an error may wait for a connection to ask what is
 // missing: the caller may hold the only one, in a transaction that has failed.
-const rightsTimeout = time.Second
+const rightsTimeout = 3 * time.Second
 
 // refusal is an error that the database refused something with. Where it says only
 // on what a right is missing, it is asked which one.
