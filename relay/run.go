@@ -76,8 +76,8 @@ func (r *Relay) Wake() {
 // which another relay will send again. A route that the store does not have is
 // [outbox.ErrUnknownRoute], returned before anything is read; a store whose
 // routes cannot be read yet is waited for. A pool that does not lend the
-// connections that the relay keeps is [outbox.ErrInvalidArgument]. A second Run at the same time is
-// refused; one after the other is fine.
+// connections that the relay keeps is [outbox.ErrInvalidArgument]. A second Run
+// at the same time is refused; one after the other is fine.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: this relay is running already", outbox.ErrInvalidArgument)

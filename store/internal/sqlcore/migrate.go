@@ -189,11 +189,10 @@ func (s *Store) Where(ctx context.Context, q Querier) (schema, prefix string, er
 	return schema, s.names.Plain(""), err
 }
 
-// noTables is the error of missing tables. MySQL, Oracle and SQL Server show none on
-// which a role has no right.
+// noTables is the error of missing tables.
 func (s *Store) noTables() error {
 	hidden := ""
-	if s.d.engine != schema.PostgreSQL && s.d.engine != schema.SQLite {
+	if s.d.hides {
 		hidden = ", or grant this role its rights on them"
 	}
 	return fmt.Errorf("%w: there are no tables (%s): run `postrider migrate` or Store.Migrate%s", outbox.ErrSchema, s.place(), hidden)

@@ -67,6 +67,7 @@ var oracleDialect = Dialect{
 		}, c)
 	},
 	denied:  func(err error) bool { c := codeOracle(err); return c == 1031 || c == 41900 },
+	hides:   true,
 	prepare: prepareOracle,
 	least:   map[string][]int{"Oracle": {19}},
 	fits: func(version string) error {
