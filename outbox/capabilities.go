@@ -56,7 +56,8 @@ type DeadLetter struct {
 	// LaterOut counts the later messages of its key that relays have delivered
 	// since it died: replayed, it goes out after them. 0 without a key.
 	// Messages completed under a claim are not counted, and a letter that was
-	// replayed and dies again starts from 0.
+	// replayed and dies again starts from 0. A store may stop counting once 1,024
+	// more of the key have died behind it: then there are more.
 	LaterOut int64
 }
 

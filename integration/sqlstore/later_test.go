@@ -1,9 +1,11 @@
 package sqlstore_test
 
 import (
+	"cmp"
 	"database/sql"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,10 +31,14 @@ func lettersOf(tb testing.TB, s stores.Store, db *sql.DB, n, behind int) (outbox
 	}
 	lane := outbox.LaneOf(outbox.Route{First: 1, Ordered: 16, Unordered: 8}, outbox.ID{}, []byte("k"))
 	lease := g.Leases[lane-1]
-	rows := make([]outbox.LaneRow, 1024)
-	read, err := s.ReadLanes(tb.Context(), []outbox.LaneRead{{Lane: lane}}, rows)
-	if err != nil || read != len(recs) {
-		tb.Fatalf("read: got %d rows, %v, want %d", read, err, len(recs))
+	rows := make([]outbox.LaneRow, len(recs))
+	read := 0
+	for after := int64(0); read < len(recs); after = rows[read-1].Pos {
+		n, err := s.ReadLanes(tb.Context(), []outbox.LaneRead{{Lane: lane, After: after}}, rows[read:])
+		if err != nil || n == 0 {
+			tb.Fatalf("read: got %d rows, %v, want %d", read, err, len(recs))
+		}
+		read += n
 	}
 	if n > 0 {
 		later(tb, s, lease, outbox.SettleDead, rows[:n])
@@ -98,7 +104,33 @@ func TestLaterMessagesSettledAtOnce(t *testing.T) {
 	})
 }
 
-// TestLaterMessagesBudget: who does not ask pays nothing, who asks two
+// TestLaterMessagesOfManyLetters: a delivery is counted for the last 1,024 letters
+// of its key alone, whatever the key has gathered.
+func TestLaterMessagesOfManyLetters(t *testing.T) {
+	onEngines(t, func(t *testing.T, e engine) {
+		s, db, _ := e.migrated(t, nil)
+		const letters = 1030
+		lease, rows := lettersOf(t, s, db, letters, 2)
+		later(t, s, lease, outbox.SettleAccepted, rows)
+		dead := make([]outbox.DeadLetter, letters+1)
+		n, err := s.ListDead(t.Context(), outbox.DeadQuery{WithoutBody: true}, dead)
+		if err != nil || n != letters {
+			t.Fatalf("dead letters: got %d, %v, want %d", n, err, letters)
+		}
+		slices.SortFunc(dead[:n], func(a, b outbox.DeadLetter) int { return cmp.Compare(a.Pos, b.Pos) })
+		for i, d := range dead[:n] {
+			want := int64(2)
+			if i < letters-1024 {
+				want = 0
+			}
+			if d.LaterOut != want {
+				t.Fatalf("letter %d of %d: %d later messages are out, want %d", i+1, letters, d.LaterOut, want)
+			}
+		}
+	})
+}
+
+// TestLaterMessagesBudget: who does not ask pays nothing, who asks three
 // statements for the rows and the letters, in a transaction; one more where
 // deleting does not tell what was deleted.
 func TestLaterMessagesBudget(t *testing.T) {
@@ -114,13 +146,13 @@ func TestLaterMessagesBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer ses.Close()
-		counting := 4
+		counting := 5
 		confirming := 3
 		switch e.dialect {
 		case sqlstore.SQLite:
 			confirming = 1
 		case sqlstore.MySQL:
-			counting, confirming = 5, 4
+			counting, confirming = 6, 4
 		}
 		if texts := c.since(func() { later(t, ses, lease, outbox.SettleAccepted, rows[:40]) }); len(texts) != counting {
 			t.Errorf("settling 40 rows to be counted cost %d statements, want begin, %d, commit: %q", len(texts), counting-2, texts)

@@ -37,19 +37,26 @@ func (d *delivered) add(t *outbox.Settlement, f *found) {
 // countLater adds to the dead letters of each key how many rows behind them
 // have been delivered. The positions cut a lane into ranges, in each of which
 // the count is the same: a letter lies in one of them, and so is written once.
+// Only the last 1,024 letters of a key are counted for, or each delivery would
+// write to all that a key has gathered.
 func (s *Store) countLater(ctx context.Context, q Querier, d *delivered) error {
 	if d == nil || len(d.pos) == 0 {
 		return nil
 	}
 	keys := make([]laneKey, 0, len(d.pos))
-	for k := range d.pos {
+	for k, pos := range d.pos {
 		keys = append(keys, k)
+		slices.Sort(pos)
 	}
 	// In order, so that two calls that write to the same letters mostly take
 	// them in one order; the engine ends a deadlock, and the call runs again.
 	slices.SortFunc(keys, func(a, b laneKey) int {
 		return cmp.Or(cmp.Compare(a.lane, b.lane), strings.Compare(a.key, b.key))
 	})
+	starts, err := s.lettersFrom(ctx, q, d, keys)
+	if err != nil {
+		return err
+	}
 	w, rows := s.Rows(6), 0
 	flush := func() error {
 		if rows == 0 {
@@ -60,10 +67,15 @@ func (s *Store) countLater(ctx context.Context, q Querier, d *delivered) error {
 		return err
 	}
 	for _, k := range keys {
-		pos := d.pos[k]
-		slices.Sort(pos)
-		start, hash := int64(math.MinInt64), outbox.KeyHash([]byte(k.key))
+		pos, hash := d.pos[k], outbox.KeyHash([]byte(k.key))
+		start, ok := starts[hashedKey{k.lane, hash}]
+		if !ok {
+			start = math.MinInt64
+		}
 		for i, p := range pos {
+			if p <= start {
+				continue // what lies below is counted no more
+			}
 			w.Int(k.lane)
 			w.Int(hash)
 			w.Bytes([]byte(k.key))
@@ -79,4 +91,34 @@ func (s *Store) countLater(ctx context.Context, q Querier, d *delivered) error {
 		}
 	}
 	return flush()
+}
+
+// hashedKey is as much of a key as the index of dead letters knows: two keys of
+// one hash share their 1,024.
+type hashedKey struct{ lane, hash int64 }
+
+// lettersFrom tells from which position on the letters of each key are counted
+// for, where not all are.
+func (s *Store) lettersFrom(ctx context.Context, q Querier, d *delivered, keys []laneKey) (map[hashedKey]int64, error) {
+	starts := map[hashedKey]int64{}
+	for part := range slices.Chunk(keys, chunkRows) {
+		w := s.Rows(3)
+		for _, k := range part {
+			pos := d.pos[k]
+			w.Int(k.lane)
+			w.Int(outbox.KeyHash([]byte(k.key)))
+			w.Int(pos[len(pos)-1])
+		}
+		err := q.Query(ctx, s.q.LettersFrom, w.Args(), func(r Row) error {
+			var k hashedKey
+			var start int64
+			err := r.Scan(&k.lane, &k.hash, &start)
+			starts[k] = start
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return starts, nil
 }

@@ -275,9 +275,15 @@ UNION ALL |
 		SettleKeys: `> SELECT o.id, o.key_hash, o.ordering_key
   FROM {u:row} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_lane}) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id FOR UPDATE
 ;; {erase}`,
-		CountLater: `UPDATE ` + rowsMySQL("lane", "key_hash", "#ordering_key", "start", "below", "more") + `
-  STRAIGHT_JOIN {dead} d FORCE INDEX ({=dead_key}) ON d.lane = u.lane AND d.key_hash = u.key_hash AND d.pos >= u.start AND d.pos < u.below AND d.ordering_key = u.ordering_key
-   SET d.later_out = d.later_out + u.more`,
+		LettersFrom: `[[
+UNION ALL |
+(SELECT d.lane, d.key_hash, d.pos FROM {dead} d FORCE INDEX ({=dead_key}) WHERE d.lane = #1 AND d.key_hash = #2 AND d.pos < #3 ORDER BY d.pos DESC LIMIT 1 OFFSET 1023)]]`,
+		// A join with the ranges would read all letters of the key for each.
+		CountLater: `UPDATE ([[
+  UNION ALL |
+  (SELECT o.id, #6 AS more FROM {dead} o FORCE INDEX ({=dead_key}) WHERE o.lane = #1 AND o.key_hash = #2 AND o.pos >= #4 AND o.pos < #5 AND o.ordering_key = #3)]]) x
+  STRAIGHT_JOIN {dead} d FORCE INDEX (PRIMARY) ON d.id = x.id
+   SET d.later_out = d.later_out + x.more`,
 		FindHot: `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
   FROM {u:row} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_lane}) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id FOR UPDATE`,
 		// The same of those aside: what is not committed is not among v.
@@ -340,7 +346,7 @@ SELECT u.lane, u.key_hash, u.ordering_key, u.why, ?2, {now} FROM {u:park}
 		Unpark: `UPDATE {parked_keys} SET unparking = 1 WHERE lane = ?1 AND key_hash = ?2 AND ordering_key = ?3 AND unparking = 0`,
 		Lift: `> SELECT {parked_keys}.lane, {parked_keys}.ordering_key FROM {u:lifted} FOR UPDATE
 ;; DELETE {parked_keys} FROM {u:lifted}`,
-		Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys} ORDER BY lane, ordering_key`,
+		Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys}`,
 		ParkedRows: limited{`SELECT x.lane, x.id FROM ([[
   UNION ALL |
   (SELECT o.lane, o.id FROM {outbox} o FORCE INDEX ({=outbox_key}) WHERE o.lane = #1 AND o.key_hash = #2 AND o.ordering_key = #3

@@ -110,6 +110,7 @@ var oracleDialect = Dialect{
 		"{u:row}", rowsOracle("u", 1, "lane", "pos", "#id"),
 		"{u:owner}", rowsOracle("u", 1, "#owner"),
 		"{u:key}", rowsOracle("u", 1, "lane", "key_hash", "#ordering_key"),
+		"{u:letters}", rowsOracle("u", 1, "lane", "key_hash", "below"),
 		"{u:range}", rowsOracle("u", 1, "lane", "after_pos", "upto_pos"),
 		"{u:key range}", rowsOracle("u", 1, "lane", "after_pos", "upto_pos", "key_hash", "#ordering_key"),
 		"{named}", "(o.lane, o.pos, o.id) IN (SELECT /*+ UNNEST CARDINALITY(u 10) */ u.lane, u.pos, u.id FROM {u:row})",
@@ -252,6 +253,8 @@ SELECT u.ord, {o.lean row}, {claimed}, {prev}, CAST(NULL AS VARCHAR2(1)) AS hint
 ;; {erase}`,
 		SettleKeys: `> SELECT /*+ USE_NL(o) INDEX(o (lane pos)) */ o.id, o.key_hash, o.ordering_key FROM {outbox} o WHERE {named} ORDER BY o.lane, o.pos FOR UPDATE
 ;; {erase}`,
+		LettersFrom: `SELECT u.lane, u.key_hash, x.pos FROM {u:letters} CROSS APPLY (SELECT /*+ INDEX_DESC(d (lane key_hash pos)) */ d.pos FROM {dead} d
+  WHERE d.lane = u.lane AND d.key_hash = u.key_hash AND d.pos < u.below ORDER BY d.pos DESC OFFSET 1023 ROWS FETCH NEXT 1 ROWS ONLY) x`,
 		CountLater: `UPDATE /*+ INDEX(d (lane key_hash pos)) */ {dead} d SET d.later_out = d.later_out + #6
  WHERE d.lane = #1 AND d.key_hash = #2 AND d.ordering_key = #3 AND d.pos >= #4 AND d.pos < #5`,
 		FindHot: `SELECT /*+ USE_NL(o) INDEX(o (lane pos)) */ o.lane, o.id, o.attempts, o.key_hash, o.ordering_key
@@ -311,7 +314,7 @@ SELECT #1, #2, #3, #4^, ?2^, {now} FROM DUAL
 		Lift: `> SELECT k.lane, k.ordering_key FROM {parked_keys} k WHERE (k.lane, k.key_hash, k.ordering_key) IN (SELECT u.lane, u.key_hash, u.ordering_key FROM {u:key})
    AND {lifted} FOR UPDATE
 ;; DELETE FROM {parked_keys} k WHERE k.lane = #1 AND k.key_hash = #2 AND k.ordering_key = #3 AND {lifted}`,
-		Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys} ORDER BY lane, ordering_key`,
+		Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys}`,
 		ParkedRows: limited{`SELECT y.lane, y.id FROM {u:key} CROSS APPLY (SELECT /*+ INDEX(o (lane key_hash ordering_key pos)) */ o.lane, o.id, o.pos FROM {outbox} o
    WHERE o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key ORDER BY o.pos FETCH FIRST {LIMIT} ROWS ONLY) y
  ORDER BY u.ord, y.pos FETCH FIRST ?2 ROWS ONLY`},

@@ -58,6 +58,8 @@ var postgresDialect = Dialect{
 		"{state}", "attempts, last_error, first_failed_at, retry_at, claim_token, claim_until",
 		"{o.state}", "o.attempts, o.last_error, o.first_failed_at, o.retry_at, o.claim_token, o.claim_until",
 		"{probe}", probe("$4", "$5", "$6"), "{probe of keys}", probe("$6", "$7", "$8"),
+		// EXISTS would be a hash of all positions, which takes a read of all rows.
+		"{taken}", "(SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.pos = d.pos LIMIT 1) IS NOT NULL",
 		"{claimed}", "CASE WHEN o.claim_until IS NULL THEN 0 WHEN o.claim_until > {now} THEN 1 ELSE 0 END",
 	},
 	texts: texts{
@@ -219,6 +221,9 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
  WHERE o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id`,
 		SettleKeys: `DELETE FROM {outbox} o USING unnest($1::integer[], $2::bigint[], $3::uuid[]) AS u(lane, pos, id)
  WHERE o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id, o.key_hash, o.ordering_key`,
+		LettersFrom: `SELECT u.lane, u.key_hash, o.pos FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS u(lane, key_hash, below)
+ CROSS JOIN LATERAL (SELECT d.pos FROM {dead} d WHERE d.lane = u.lane AND d.key_hash IS NOT NULL AND d.key_hash = u.key_hash AND d.pos < u.below
+                      ORDER BY d.lane DESC, d.key_hash DESC, d.pos DESC OFFSET 1023 LIMIT 1) o`,
 		CountLater: `UPDATE {dead} d SET later_out = d.later_out + u.more
   FROM unnest($1::integer[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[]) AS u(lane, key_hash, ordering_key, start, below, more)
  WHERE d.lane = u.lane AND d.key_hash IS NOT NULL AND d.key_hash = u.key_hash AND d.pos >= u.start AND d.pos < u.below AND d.ordering_key = u.ordering_key`,
@@ -296,7 +301,7 @@ ON CONFLICT (lane, key_hash, ordering_key) DO UPDATE
  WHERE k.lane = u.lane AND k.key_hash = u.key_hash AND k.ordering_key = u.ordering_key AND k.unparking <> 0
    AND NOT EXISTS (SELECT 1 FROM {deferred} o WHERE o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key AND o.due_at IS NULL)
 RETURNING k.lane, k.ordering_key`,
-		Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys} ORDER BY lane, ordering_key`,
+		Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys}`,
 		ParkedRows: limited{`SELECT o.lane, o.id FROM unnest($1::integer[], $2::bigint[], $3::bytea[]) AS u(lane, key_hash, ordering_key)
  CROSS JOIN LATERAL (SELECT o.lane, o.id FROM {outbox} o
    WHERE o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key
@@ -309,7 +314,7 @@ RETURNING k.lane, k.ordering_key`,
    ORDER BY o.lane, o.key_hash, o.pos LIMIT {LIMIT} FOR UPDATE) o
  LIMIT $4::integer`},
 		Return: `INSERT INTO {outbox} (pos, {msg}, {state})
-SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.pos = d.pos) THEN nextval({'outbox_pos}::regclass) ELSE d.pos END,
+SELECT CASE WHEN {taken} THEN nextval({'outbox_pos}::regclass) ELSE d.pos END,
    {d.msg}, d.attempts, d.last_error, d.first_failed_at, d.retry_at, d.claim_token, d.claim_until
   FROM unnest($1::integer[], $2::uuid[]) AS u(lane, id)
   JOIN {deferred} d ON d.lane = u.lane AND d.id = u.id ORDER BY d.lane, d.pos
@@ -343,7 +348,7 @@ UPDATE {lanes} SET config = config + 1 WHERE lane IN (SELECT lane FROM l)`,
 		LockDead: `SELECT d.id, d.lane, d.transport, d.ordering_key, d.later_out FROM unnest($1::uuid[]) AS u(id) JOIN {dead} d ON d.id = u.id
  ORDER BY d.lane, d.pos, d.id FOR UPDATE OF d`,
 		Replay: `INSERT INTO {outbox} (pos, {msg})
-SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHERE p.lane = d.lane AND p.pos = d.pos) THEN nextval({'outbox_pos}::regclass) ELSE d.pos END, {d.msg}
+SELECT CASE WHEN {taken} THEN nextval({'outbox_pos}::regclass) ELSE d.pos END, {d.msg}
   FROM unnest($1::uuid[]) AS u(id) JOIN {dead} d ON d.id = u.id ORDER BY d.lane, d.pos
 ON CONFLICT (lane, id) DO NOTHING RETURNING id`,
 

@@ -211,6 +211,9 @@ SELECT u.ord, {o.row}, {claimed}, NULL, NULL, NULL FROM u CROSS JOIN {outbox} o
    AND lane = CAST(substr(?3, (pos - ?1) * 26 + 17, 10) AS INTEGER)`,
 		Settle:     `DELETE FROM {outbox} WHERE (pos, lane, id) IN (SELECT u.pos, u.lane, u.id FROM {u:row}) RETURNING id`,
 		SettleKeys: `DELETE FROM {outbox} WHERE (pos, lane, id) IN (SELECT u.pos, u.lane, u.id FROM {u:row}) RETURNING id, key_hash, ordering_key`,
+		LettersFrom: `SELECT u.lane, u.key_hash, d.pos FROM ` + rowsSQLite("lane", "key_hash", "below") + ` CROSS JOIN {dead} d
+ WHERE d.rowid = (SELECT p.rowid FROM {dead} p WHERE p.lane = u.lane AND p.key_hash IS NOT NULL AND p.key_hash = u.key_hash AND p.pos < u.below
+                   ORDER BY p.pos DESC LIMIT 1 OFFSET 1023)`,
 		CountLater: `UPDATE {dead} AS d SET later_out = d.later_out + u.more
   FROM ` + rowsSQLite("lane", "key_hash", "#ordering_key", "start", "below", "more") + `
  WHERE d.lane = u.lane AND d.key_hash IS NOT NULL AND d.key_hash = u.key_hash AND d.pos >= u.start AND d.pos < u.below AND d.ordering_key = u.ordering_key`,
@@ -257,7 +260,7 @@ ON CONFLICT (lane, key_hash, ordering_key) DO UPDATE
    AND (k.lane, k.key_hash, k.ordering_key) IN (SELECT u.lane, u.key_hash, u.ordering_key FROM {u:key})
    AND NOT EXISTS (SELECT 1 FROM {deferred} o WHERE o.lane = k.lane AND o.key_hash = k.key_hash AND o.ordering_key = k.ordering_key AND o.due_at IS NULL)
 RETURNING lane, ordering_key`,
-		Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys} ORDER BY lane, ordering_key`,
+		Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys}`,
 		ParkedRows: limited{`SELECT o.lane, o.id FROM {u:key} CROSS JOIN {outbox} o
  WHERE o.pos IN (SELECT p.pos FROM {outbox} p INDEXED BY {=outbox_key} WHERE p.lane = u.lane AND p.key_hash = u.key_hash AND p.ordering_key = u.ordering_key
                   ORDER BY p.pos LIMIT {LIMIT})

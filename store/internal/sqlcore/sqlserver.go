@@ -121,6 +121,7 @@ var sqlServerDialect = Dialect{
 		"{u:defer}", rowsSQLServer(1, "u", "lane", "#id", "aside"),
 		"{u:key}", rowsSQLServer(1, "u", "lane", "key_hash", "#ordering_key"),
 		"{u:park}", rowsSQLServer(1, "u", "lane", "key_hash", "#ordering_key", "$why"),
+		"{u:letters}", rowsSQLServer(1, "u", "lane", "key_hash", "below"),
 		"{u:later}", rowsSQLServer(1, "u", "lane", "key_hash", "#ordering_key", "start", "below", "more"),
 		"{m:mark}", rowsSQLServer(2, "m", "lane", "epoch", "pos"),
 		"{pending}", `SELECT p.lane FROM {lanes} l WITH (READCOMMITTED) JOIN {outbox} p WITH (READCOMMITTED, INDEX ({=outbox_id}), FORCESEEK) ON p.lane = l.lane AND p.id = u.id

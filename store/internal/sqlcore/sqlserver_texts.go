@@ -157,6 +157,10 @@ UNION ALL SELECT o.lane FROM {lanes} l JOIN {deferred} o {deferred by id} ON o.l
 	SettleKeys: `DELETE o OUTPUT deleted.id, deleted.key_hash, deleted.ordering_key
   FROM {u:row} JOIN {outbox} o {row by pos} ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id
 {plan}`,
+	LettersFrom: `SELECT u.lane, u.key_hash, x.pos FROM {u:letters}
+ CROSS APPLY (SELECT d.pos FROM {dead} d WITH (INDEX ({=dead_key}), FORCESEEK) WHERE d.lane = u.lane AND d.key_hash = u.key_hash AND d.pos < u.below
+               ORDER BY d.pos DESC OFFSET 1023 ROWS FETCH NEXT 1 ROWS ONLY) x
+{plan}`,
 	CountLater: `UPDATE d SET later_out = d.later_out + u.more
   FROM {u:later}
   JOIN {dead} d WITH (ROWLOCK, INDEX ({=dead_key}), FORCESEEK)

@@ -1,3 +1,5 @@
-UPDATE (SELECT j.lane AS lane, j.key_hash AS key_hash, UNHEX(j.ordering_key) AS ordering_key, j.start AS start, j.below AS below, j.more AS more, j.ord FROM JSON_TABLE(?1, '$[*]' COLUMNS (ord FOR ORDINALITY, lane BIGINT PATH '$[0]', key_hash BIGINT PATH '$[1]', ordering_key VARCHAR(2048) CHARACTER SET ascii PATH '$[2]', start BIGINT PATH '$[3]', below BIGINT PATH '$[4]', more BIGINT PATH '$[5]')) j) u
-  STRAIGHT_JOIN `postrider_dead` d FORCE INDEX (`postrider_dead_key`) ON d.lane = u.lane AND d.key_hash = u.key_hash AND d.pos >= u.start AND d.pos < u.below AND d.ordering_key = u.ordering_key
-   SET d.later_out = d.later_out + u.more
+UPDATE ([[
+  UNION ALL |
+  (SELECT o.id, #6 AS more FROM `postrider_dead` o FORCE INDEX (`postrider_dead_key`) WHERE o.lane = #1 AND o.key_hash = #2 AND o.pos >= #4 AND o.pos < #5 AND o.ordering_key = #3)]]) x
+  STRAIGHT_JOIN `postrider_dead` d FORCE INDEX (PRIMARY) ON d.id = x.id
+   SET d.later_out = d.later_out + x.more

@@ -1,1 +1,1 @@
-SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM `postrider_parked_keys` ORDER BY lane, ordering_key
+SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM `postrider_parked_keys`

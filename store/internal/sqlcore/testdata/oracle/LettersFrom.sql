@@ -1,0 +1,2 @@
+SELECT u.lane, u.key_hash, x.pos FROM ([< UNION ALL |SELECT j.ord, j.lane, j.key_hash, j.below FROM JSON_TABLE(CAST(?1 AS VARCHAR2(4000 BYTE)), '$[*]' COLUMNS (ord NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', key_hash NUMBER PATH '$[2]', below NUMBER PATH '$[3]')) j>]) u CROSS APPLY (SELECT /*+ INDEX_DESC(d (lane key_hash pos)) */ d.pos FROM "postrider_dead" d
+  WHERE d.lane = u.lane AND d.key_hash = u.key_hash AND d.pos < u.below ORDER BY d.pos DESC OFFSET 1023 ROWS FETCH NEXT 1 ROWS ONLY) x
