@@ -47,6 +47,8 @@ type planned struct {
 	s    stores.Store
 	db   *sql.DB
 	when string
+	keys int   // that are parked
+	died int64 // when a dead letter in the midst of the others died
 }
 
 // atMost runs a call and holds the rows that it reads and sorts against limits.
@@ -70,18 +72,15 @@ func (p *planned) atMost(what string, read, sorted int, call func() error) {
 // made and on fresh ones.
 func TestMySQLPlans(t *testing.T) {
 	t.Parallel()
-	_, db, dsn := mysql.migrated(t, nil)
+	_, db, dsn := crowded(t, mysql)
 	one := mysql.openOne(t, dsn)
-	p := &planned{TB: t, s: mysql.store(t, one, nil), db: one}
-	skewedMore(t, mysql, p.s, db, backlog())
-	exec(t, db, `INSERT INTO postrider_dead (pos, lane, id, key_hash, ordering_key, transport, message_type, destination, created_at, reason, died_at)
-SELECT pos + 1000000, lane, id, CASE WHEN key_hash IS NULL OR ordering_key = 'hot' THEN NULL ELSE key_hash END, CASE WHEN ordering_key = 'hot' THEN NULL ELSE ordering_key END, transport, message_type, destination, created_at, 'no', pos FROM postrider_outbox LIMIT `+fmt.Sprint(backlog()*2/5))
-	exec(t, db, `INSERT INTO postrider_inbox (consumer, message_id, processed_at, expires_at)
-SELECT CONCAT('c', pos % 3), HEX(id), 1, CASE WHEN pos % 2 = 0 THEN pos ELSE 9000000000000000 END FROM postrider_outbox`)
+	p := &planned{TB: t, s: mysql.store(t, one, crowdedRoutes), db: one}
+	p.died = number(t, db, `SELECT died_at FROM postrider_dead ORDER BY died_at LIMIT 1 OFFSET 10000`)
+	p.keys = int(number(t, db, `SELECT count(*) FROM postrider_parked_keys`))
 	for _, when := range []string{"never analyzed", "analyzed"} {
 		p.when = when
 		if when == "analyzed" {
-			rows := must(db.QueryContext(t.Context(), `ANALYZE TABLE postrider_outbox, postrider_deferred, postrider_dead, postrider_inbox`))
+			rows := must(db.QueryContext(t.Context(), `ANALYZE TABLE postrider_outbox, postrider_deferred, postrider_dead, postrider_parked_keys, postrider_inbox`))
 			for rows.Next() {
 			}
 			rows.Close()
@@ -145,14 +144,38 @@ func (p *planned) contract() {
 	})
 	p.atMost("oldest pending", 24*2*128*6, 24*2*128, func() error { _, _, err := p.s.OldestPending(ctx, later); return err })
 	letters := make([]outbox.DeadLetter, 128)
-	p.atMost("list dead letters", 1000, 128, func() error {
-		_, err := p.s.ListDead(ctx, outbox.DeadQuery{AfterTime: time.UnixMicro(500)}, letters)
+	for _, q := range []outbox.DeadQuery{
+		{AfterTime: time.UnixMicro(p.died)}, {Route: "default", AfterTime: time.UnixMicro(p.died)}, {Route: "rare"},
+	} {
+		p.atMost("list dead letters of route "+q.Route, 1000, 0, func() error {
+			n, err := p.s.ListDead(ctx, q, letters)
+			if want := min(len(letters), backlog()/2/5000); n < want {
+				p.Errorf("listed %d dead letters of route %q, want %d", n, q.Route, want)
+			}
+			return err
+		})
+	}
+	ids := make([]outbox.ID, 200)
+	for i := range ids {
+		ids[i] = p.row("postrider_dead WHERE died_at > " + fmt.Sprint(p.died+int64(50*i)))
+	}
+	// Each id is looked for in every lane.
+	p.atMost("replay 100 dead letters of many", 100*26*8, 200, func() error {
+		res, err := p.s.ReplayDead(ctx, "test", ids[:100]...)
+		if res.Replayed != 100 {
+			p.Errorf("replayed %d dead letters, want 100", res.Replayed)
+		}
 		return err
 	})
-	p.atMost("list dead letters of a route", 1000, 128, func() error {
-		_, err := p.s.ListDead(ctx, outbox.DeadQuery{Route: "default", AfterTime: time.UnixMicro(500)}, letters)
+	p.atMost("discard 100 dead letters", 100*8, 100, func() error {
+		n, err := p.s.DiscardDead(ctx, "test", ids[100:]...)
+		if n != 100 {
+			p.Errorf("discarded %d dead letters, want 100", n)
+		}
 		return err
 	})
+	p.atMost("count dead letters", backlog()/2+1000, 0, func() error { _, err := p.s.CountDead(ctx, ""); return err })
+	p.atMost("list parked keys", 2*p.keys, 0, func() error { _, err := p.s.ParkedKeys(ctx, nil); return err })
 }
 
 // producers is what happens beside their transactions and in them.
@@ -236,8 +259,8 @@ func (p *planned) relay() {
 	p.atMost("settle 100 rows that are gone", 100*20, 100, settle(outbox.SettleAccepted, rows[:100], outbox.Gone))
 	p.atMost("settle 100 failed rows", 100*12, 100, settle(outbox.SettleFailed, rows[100:200], outbox.Settled))
 	p.atMost("bury 100 rows", 100*20, 100, settle(outbox.SettleDead, rows[200:300], outbox.Settled))
-	// For each row all dead letters of its key are looked at, here 100.
-	p.atMost("settle 100 rows and count them", 100*(100+20), 100, func() error {
+	// The last 1,024 dead letters of their key are looked for, and written.
+	p.atMost("settle 100 rows and count them", 100*20+1024*8, 100, func() error {
 		later(p, p.s, lease, outbox.SettleAccepted, rows[300:400])
 		return nil
 	})
@@ -279,15 +302,26 @@ func (p *planned) relay() {
 		}
 		return err
 	}
-	p.atMost("move 100 rows aside", 100*20, 200, move)
+	// Each parked key is looked up.
+	p.atMost("move 100 rows aside", 100*20+3*p.keys, 200, move)
 	if ok, err := p.s.UnparkKey(ctx, "default", []byte("hot"), "test"); err != nil || !ok {
 		p.Fatalf("unpark: got %v, %v", ok, err)
 	}
 	renew()
-	p.atMost("move 100 rows back", 100*20, 200, move)
+	p.atMost("move 100 rows back", 100*20+3*p.keys, 200, move)
 	if keys, err := p.s.ParkedKeys(ctx, []outbox.Lane{hotLane}); err != nil || len(keys) != 0 {
 		p.Fatalf("keys that are still parked: got %d, %v, want 0", len(keys), err)
 	}
+	if ok, err := p.s.UnparkKey(ctx, "default", asideKey, "test"); err != nil || !ok {
+		p.Fatalf("unpark: got %v, %v", ok, err)
+	}
+	renew()
+	p.atMost("move 100 rows back of many", 100*20+3*p.keys, 200, move)
+	if ok, err := p.s.ParkKey(ctx, outbox.ParkedKey{Route: "default", Key: asideKey}); err != nil || !ok {
+		p.Fatalf("park: got %v, %v", ok, err)
+	}
+	renew()
+	p.atMost("move 100 rows aside again", 100*20+3*p.keys, 200, move)
 	if err := acquire(outbox.LaneRequest{End: true})(); err != nil {
 		p.Fatal(err)
 	}
