@@ -20,6 +20,9 @@ type counter struct {
 
 	// instead are texts that are sent in the place of others.
 	instead map[string]string
+	// around runs each statement, where it is set, and may put an error in the place of
+	// its result.
+	around func(c driver.Conn, run func()) error
 
 	mu    sync.Mutex
 	texts []string
@@ -73,17 +76,29 @@ type countedConn struct {
 	c *counter
 }
 
-func (c *countedConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
+func (c *countedConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (res driver.Result, err error) {
 	c.c.add(text)
-	return c.Conn.(driver.ExecerContext).ExecContext(ctx, text, args)
+	run := func() { res, err = c.Conn.(driver.ExecerContext).ExecContext(ctx, text, args) }
+	if c.c.around == nil {
+		run()
+	} else if lost := c.c.around(c.Conn, run); lost != nil {
+		return nil, lost
+	}
+	return res, err
 }
 
-func (c *countedConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
+func (c *countedConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (rows driver.Rows, err error) {
 	c.c.add(text)
 	if other, ok := c.c.instead[text]; ok {
 		text = other
 	}
-	return c.Conn.(driver.QueryerContext).QueryContext(ctx, text, args)
+	run := func() { rows, err = c.Conn.(driver.QueryerContext).QueryContext(ctx, text, args) }
+	if c.c.around == nil {
+		run()
+	} else if lost := c.c.around(c.Conn, run); lost != nil {
+		return nil, lost
+	}
+	return rows, err
 }
 
 func (c *countedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
