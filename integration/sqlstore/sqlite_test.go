@@ -1,6 +1,7 @@
 package sqlstore_test
 
 import (
+	"errors"
 	"maps"
 	"regexp"
 	"slices"
@@ -105,4 +106,20 @@ func TestSQLiteStrictTables(t *testing.T) {
 		return dsn
 	}
 	storetest.Model(t, harness(t, e), &storetest.ModelOptions{Seed: *modelSeed, Rounds: 2, Ops: 250})
+}
+
+// TestSQLiteInUTF16: the digits of a table parameter would be other numbers there, and
+// what was delivered would never be deleted.
+func TestSQLiteInUTF16(t *testing.T) {
+	t.Parallel()
+	for _, encoding := range []string{"UTF-16le", "UTF-16be"} {
+		db, dsn := sqlite.database(t)
+		exec(t, db, `PRAGMA encoding = '`+encoding+`'; CREATE TABLE theirs (id INTEGER)`)
+		s := sqlite.store(t, sqlite.open(t, dsn), nil)
+		for what, err := range map[string]error{"Migrate": s.Migrate(t.Context()), "Check": s.Check(t.Context())} {
+			if !errors.Is(err, outbox.ErrSchema) || !strings.Contains(err.Error(), "UTF-16") {
+				t.Errorf("%s, %s: got %v, want outbox.ErrSchema that names UTF-16", encoding, what, err)
+			}
+		}
+	}
 }

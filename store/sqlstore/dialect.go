@@ -26,8 +26,8 @@ var (
 	// faster where the driver is pgx.
 	PostgreSQL = &Dialect{sqlcore.PostgreSQL, []string{"pgx", "pq.", "stdlib"}}
 
-	// SQLite 3.41 and later, in WAL mode, with any driver for it. The server's
-	// clock is the host's, to the millisecond.
+	// SQLite 3.35 and later, with its JSON functions, in WAL mode, with any driver
+	// for it. The server's clock is the host's, to the millisecond.
 	SQLite = &Dialect{sqlcore.SQLite, []string{"sqlite"}}
 
 	// MySQL 8.0.19 and later and MariaDB 10.6 and later, with any driver for

@@ -45,6 +45,9 @@
 //
 // # SQLite
 //
+// SQLite 3.35 or later, whose JSON functions are built in from 3.38 on, before it
+// with mattn/go-sqlite3's build tag sqlite_json.
+//
 // Use a file in WAL mode (Migrate switches it on) and a DSN that begins
 // transactions IMMEDIATE and waits for the write lock, for modernc.org/sqlite:
 //

@@ -72,6 +72,9 @@ type Dialect struct {
 	here string
 
 	missing func(error) bool // a table or schema does not exist
+	// lacking is what a server was built without, and how to have it, if that is the
+	// error; it may be nil.
+	lacking func(error) string
 	busy    func(error) bool // nothing happened; try again soon
 	// held: a wait for a row that another transaction has locked came to its end;
 	// busy as well. nil where producers lock no rows of others.
@@ -93,6 +96,9 @@ type Dialect struct {
 	least map[string][]int
 	// fits judges what else a version text says of the server; it may be nil.
 	fits func(version string) error
+	// ready asks the server and the database for what no version text tells; it may be
+	// nil.
+	ready func(ctx context.Context, c Querier) error
 	// beforeMigrate runs outside of a transaction; it may be nil.
 	beforeMigrate func(ctx context.Context, c Querier) error
 }

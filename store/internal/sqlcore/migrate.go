@@ -281,7 +281,8 @@ func (s *Store) Check(ctx context.Context) error {
 	return err
 }
 
-// checkServer refuses a server of another engine, and one that is too old.
+// checkServer refuses a server of another engine, one that is too old, and one that
+// lacks a part.
 func (s *Store) checkServer(ctx context.Context, q Querier) error {
 	var version string
 	if err := queryRow(ctx, q, s.q.Version, nil, &version); err != nil {
@@ -291,7 +292,10 @@ func (s *Store) checkServer(ctx context.Context, q Querier) error {
 		}
 		return fmt.Errorf("ask for the server's version with %q, as %s has it: %w", s.q.Version, s.d, err)
 	}
-	return s.d.judge(version)
+	if err := s.d.judge(version); err != nil || s.d.ready == nil {
+		return err
+	}
+	return s.d.ready(ctx, q)
 }
 
 // judge judges a server by its version text.

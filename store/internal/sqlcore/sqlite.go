@@ -2,7 +2,6 @@ package sqlcore
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"reflect"
@@ -14,11 +13,11 @@ import (
 	"github.com/postrider/postrider/store/schema"
 )
 
-// SQLite 3.41 and later, in WAL mode.
+// SQLite 3.35 and later, in WAL mode.
 //
 // There is one writer at a time, so nothing commits late and no lock is named in
 // a statement. The server's clock is the host's, to the millisecond. Lists go
-// over as one JSON array of rows; bytes in it are hexadecimal.
+// over as bytes, and a JSON list of where in them each row begins.
 var SQLite = &sqliteDialect
 
 var sqliteDialect = Dialect{
@@ -27,19 +26,21 @@ var sqliteDialect = Dialect{
 	// A transaction that begins with a read cannot wait for the write lock
 	// later: it would fail at once.
 	begin:         "BEGIN IMMEDIATE",
-	rows:          func(columns int) RowWriter { return &jsonRows{columns: columns} },
+	rows:          func(columns int) RowWriter { return &packedRows{columns: columns} },
 	named:         namedSQLite,
 	span:          spanSQLite,
 	id:            func(id outbox.ID) any { return id[:] },
 	lanes:         func(first, n int64) any { return numbers('[', first, n, ']') },
 	missing:       func(err error) bool { return strings.Contains(err.Error(), "no such table") },
+	lacking:       lackingSQLite,
 	busy:          busySQLite,
 	refused:       func(err error) bool { c := codeSQLite(err); return c == 18 || c == 19 }, // too big, constraint
 	denied:        func(err error) bool { return strings.Contains(err.Error(), "readonly database") },
 	prepare:       prepareSQLite,
 	beforeMigrate: writeAhead,
 	inOrder:       true,
-	least:         map[string][]int{"": {3, 41}},
+	least:         map[string][]int{"": {3, 35}},
+	ready:         readySQLite,
 	macros: []string{
 		"{now}", "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)",
 		"{unparked}", `(o.key_hash IS NULL OR NOT EXISTS (SELECT 1 FROM {parked_keys} k WHERE k.lane = o.lane AND k.key_hash = o.key_hash AND k.ordering_key = o.ordering_key))`,
@@ -49,13 +50,13 @@ var sqliteDialect = Dialect{
 		"{few}", "((SELECT count(*) FROM (SELECT 1 FROM {outbox} f WHERE f.lane = ?2 LIMIT 1025)) <= 1024)",
 		"{few:unordered}", "((SELECT count(*) FROM (SELECT 1 FROM {lanes} l CROSS JOIN {outbox} f ON f.lane = l.lane WHERE l.is_ordered = 0 LIMIT 1025)) <= 1024)",
 		"{one}", "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23",
-		"{many}", rowsSQLite("lane", "#id", "key_hash", "#ordering_key", "transport", "message_type", "destination", "content_type", "#headers", "#body",
-			"deliver_at", "created_at", "tenant", "envelope", "ce_source", "ce_subject", "ce_time", "ce_dataschema", "#ce_extensions",
-			"correlation_id", "causation_id", "traceparent", "tracestate"),
+		"{many}", rowsSQLite("lane", "id:id", "key_hash:null", "ordering_key:bytes", "transport:text", "message_type:text", "destination:text", "content_type:text",
+			"headers:bytes", "body:bytes", "deliver_at:null", "created_at", "tenant:text", "envelope", "ce_source:text", "ce_subject:text",
+			"ce_time:null", "ce_dataschema:text", "ce_extensions:bytes", "correlation_id:text", "causation_id:text", "traceparent:text", "tracestate:text"),
 		"{fresh}", `NOT EXISTS (SELECT 1 FROM {outbox} p WHERE p.id = ?2 AND +p.lane IN (SELECT value FROM json_each(?24)))
    AND NOT EXISTS (SELECT 1 FROM {deferred} p WHERE p.id = ?2 AND +p.lane IN (SELECT value FROM json_each(?24)))`,
-		"{stale}", `SELECT 1 FROM u WHERE EXISTS (SELECT 1 FROM {outbox} p WHERE p.id = u.id AND +p.lane IN (SELECT value FROM json_each(?2)))
-    OR EXISTS (SELECT 1 FROM {deferred} p WHERE p.id = u.id AND +p.lane IN (SELECT value FROM json_each(?2)))`,
+		"{stale}", `SELECT 1 FROM u WHERE EXISTS (SELECT 1 FROM {outbox} p WHERE p.id = u.id AND +p.lane IN (SELECT value FROM json_each(?3)))
+    OR EXISTS (SELECT 1 FROM {deferred} p WHERE p.id = u.id AND +p.lane IN (SELECT value FROM json_each(?3)))`,
 		"{state}", "attempts, last_error, first_failed_at, retry_at, claim_token, claim_until",
 		"{o.state}", "o.attempts, o.last_error, o.first_failed_at, o.retry_at, o.claim_token, o.claim_until",
 		"{claimed}", "CASE WHEN o.claim_until IS NULL THEN 0 WHEN o.claim_until > {now} THEN 1 ELSE 0 END",
@@ -63,12 +64,12 @@ var sqliteDialect = Dialect{
 		"{u:lane}", rowsSQLite("lane"),
 		"{u:lane+epoch}", rowsSQLite("lane", "epoch"),
 		"{u:lane+pos}", rowsSQLite("lane", "pos"),
-		"{u:lane+id}", rowsSQLite("lane", "#id"),
-		"{u:id}", rowsSQLite("#id"),
+		"{u:lane+id}", rowsSQLite("lane", "id:id"),
+		"{u:id}", rowsSQLite("id:id"),
 		"{u:row}", `(SELECT CAST(substr(?2, key * 26 + 17, 10) AS INTEGER) AS lane, value AS pos, substr(?2, key * 26 + 1, 16) AS id FROM json_each(?1)) u`,
-		"{u:fail}", rowsSQLite("lane", "#id", "attempts", "reason", "retry_at"),
-		"{u:bury}", rowsSQLite("lane", "#id", "attempts", "reason"),
-		"{u:key}", rowsSQLite("lane", "key_hash", "#ordering_key"),
+		"{u:fail}", rowsSQLite("lane", "id:id", "attempts", "reason:text", "retry_at:null"),
+		"{u:bury}", rowsSQLite("lane", "id:id", "attempts", "reason:text"),
+		"{u:key}", rowsSQLite("lane", "key_hash", "ordering_key:bytes"),
 	},
 	texts: texts{
 		Version: `SELECT sqlite_version()`,
@@ -80,7 +81,7 @@ var sqliteDialect = Dialect{
 		Meta:      `SELECT name, value FROM {meta}`,
 		Routes:    `SELECT name, first_lane, ordered_lanes, unordered_lanes FROM {routes} ORDER BY first_lane`,
 		AddRoute:  `INSERT INTO {routes} (name, first_lane, ordered_lanes, unordered_lanes) VALUES (?1, ?2, ?3, ?4)`,
-		AddLanes:  `INSERT INTO {lanes} (lane, is_ordered, route) SELECT u.lane, u.is_ordered, ?2 FROM ` + rowsSQLite("lane", "is_ordered"),
+		AddLanes:  `INSERT INTO {lanes} (lane, is_ordered, route) SELECT u.lane, u.is_ordered, ?3 FROM ` + rowsSQLite("lane", "is_ordered"),
 		AddMarks:  `INSERT INTO {lane_marks} (lane) SELECT u.lane FROM {u:lane}`,
 		Now:       `SELECT {now}`,
 
@@ -102,8 +103,8 @@ SELECT {u.msg}, u.deliver_at FROM u WHERE NOT EXISTS ({stale}) ORDER BY u.ord
 ON CONFLICT (lane, id) DO NOTHING RETURNING id`,
 		UnlistHot: `DELETE FROM {outbox} WHERE (lane, id) IN (SELECT u.lane, u.id FROM {u:lane+id})`,
 		PendingIDs: `SELECT u.id FROM {u:id}
- WHERE EXISTS (SELECT 1 FROM {outbox} p WHERE p.id = u.id AND +p.lane IN (SELECT value FROM json_each(?2)))
-    OR EXISTS (SELECT 1 FROM {deferred} p WHERE p.id = u.id AND +p.lane IN (SELECT value FROM json_each(?2)))`,
+ WHERE EXISTS (SELECT 1 FROM {outbox} p WHERE p.id = u.id AND +p.lane IN (SELECT value FROM json_each(?3)))
+    OR EXISTS (SELECT 1 FROM {deferred} p WHERE p.id = u.id AND +p.lane IN (SELECT value FROM json_each(?3)))`,
 
 		// The index of ids tells lanes apart, and is walked; a lane with few rows
 		// is sorted instead, or all others would be walked past.
@@ -168,19 +169,19 @@ UNION ALL SELECT lane FROM {deferred} WHERE id = ?1`,
 
 		LiveRelays: `SELECT owner, routes, expires_at, {now} FROM {relays} WHERE ended = 0 AND expires_at > {now}`,
 		HeldLanes:  `SELECT lane FROM {lanes} WHERE owner = ?1`,
-		LockLanes:  `SELECT l.lane FROM {u:lane+epoch} CROSS JOIN {lanes} l ON l.lane = u.lane AND l.epoch = u.epoch WHERE l.owner = ?2 ORDER BY l.lane`,
+		LockLanes:  `SELECT l.lane FROM {u:lane+epoch} CROSS JOIN {lanes} l ON l.lane = u.lane AND l.epoch = u.epoch WHERE l.owner = ?3 ORDER BY l.lane`,
 		LockOwned:  `SELECT lane FROM {lanes} WHERE owner = ?1 ORDER BY lane`,
 		Candidates: `SELECT l.lane, l.owner, CASE WHEN r.owner IS NULL THEN 0 ELSE 1 END FROM {lanes} l LEFT JOIN {relays} r ON r.owner = l.owner
  WHERE l.lane BETWEEN ?1 AND ?2 AND (l.owner IS NULL OR r.owner IS NULL OR r.ended <> 0 OR r.expires_at <= {now})
  ORDER BY l.lane LIMIT ?3`,
 		LockOwner:    `SELECT expires_at, ended FROM {relays} WHERE owner = ?1`,
-		Owners:       `SELECT r.owner FROM ` + rowsSQLite("#owner") + ` CROSS JOIN {relays} r ON r.owner = u.owner`,
-		LockOwners:   `SELECT r.owner, r.expires_at, r.ended FROM ` + rowsSQLite("#owner") + ` CROSS JOIN {relays} r ON r.owner = u.owner ORDER BY r.owner`,
+		Owners:       `SELECT r.owner FROM ` + rowsSQLite("owner:id") + ` CROSS JOIN {relays} r ON r.owner = u.owner`,
+		LockOwners:   `SELECT r.owner, r.expires_at, r.ended FROM ` + rowsSQLite("owner:id") + ` CROSS JOIN {relays} r ON r.owner = u.owner ORDER BY r.owner`,
 		AddRelay:     `INSERT INTO {relays} (owner, expires_at, routes, ended) VALUES (?1, ?2, ?3, ?4)`,
 		RenewRelay:   `UPDATE {relays} SET expires_at = max(expires_at, ?2), routes = ?3, ended = ?4 WHERE owner = ?1`,
-		EndRelays:    `UPDATE {relays} SET ended = 1 WHERE owner IN (SELECT u.owner FROM ` + rowsSQLite("#owner") + `)`,
-		ReleaseLanes: `UPDATE {lanes} SET owner = NULL, unclean = 0 WHERE lane IN (SELECT u.lane FROM {u:lane}) AND owner = ?2`,
-		TakeLanes: `UPDATE {lanes} SET unclean = CASE WHEN owner IS NULL THEN 0 ELSE 1 END, owner = ?2, epoch = epoch + 1
+		EndRelays:    `UPDATE {relays} SET ended = 1 WHERE owner IN (SELECT u.owner FROM ` + rowsSQLite("owner:id") + `)`,
+		ReleaseLanes: `UPDATE {lanes} SET owner = NULL, unclean = 0 WHERE lane IN (SELECT u.lane FROM {u:lane}) AND owner = ?3`,
+		TakeLanes: `UPDATE {lanes} SET unclean = CASE WHEN owner IS NULL THEN 0 ELSE 1 END, owner = ?3, epoch = epoch + 1
  WHERE lane IN (SELECT u.lane FROM {u:lane})`,
 		Leases: `SELECT l.lane, l.route, l.epoch, l.config, l.unclean, m.tried_to,
   EXISTS (SELECT 1 FROM {dead} d WHERE d.lane = l.lane AND d.key_hash IS NOT NULL)
@@ -188,7 +189,7 @@ UNION ALL SELECT lane FROM {deferred} WHERE id = ?1`,
  WHERE l.owner = ?1 ORDER BY l.lane`,
 		ForgetRelays: `DELETE FROM {relays} WHERE expires_at < ?1 AND owner NOT IN (SELECT l.owner FROM {lanes} l WHERE l.owner IS NOT NULL)`,
 
-		Fence: `SELECT l.lane, l.config FROM {u:lane+epoch} CROSS JOIN {lanes} l ON l.lane = u.lane AND l.epoch = u.epoch WHERE l.owner = ?2 ORDER BY l.lane`,
+		Fence: `SELECT l.lane, l.config FROM {u:lane+epoch} CROSS JOIN {lanes} l ON l.lane = u.lane AND l.epoch = u.epoch WHERE l.owner = ?3 ORDER BY l.lane`,
 		ReadRanges: limited{`SELECT u.ord, {o.row}, {claimed}, NULL, NULL, NULL
   FROM ` + rowsSQLite("lane", "after", "upto") + ` CROSS JOIN {outbox} o
  WHERE o.pos IN (SELECT p.pos FROM {outbox} p INDEXED BY {=outbox_lane} WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
@@ -197,7 +198,7 @@ UNION ALL SELECT lane FROM {deferred} WHERE id = ?1`,
   FROM ` + rowsSQLite("lane", "after", "upto") + ` CROSS JOIN {outbox} o
  WHERE o.pos IN (SELECT p.pos FROM {outbox} p INDEXED BY {=outbox_lane} WHERE p.lane = u.lane AND p.pos > u.after AND p.pos <= u.upto
                   ORDER BY p.pos LIMIT {LIMIT})`},
-		ReadKeys: limited{`WITH u AS MATERIALIZED (SELECT * FROM ` + rowsSQLite("lane", "after", "upto", "key_hash", "#ordering_key") + `)
+		ReadKeys: limited{`WITH u AS MATERIALIZED (SELECT * FROM ` + rowsSQLite("lane", "after", "upto", "key_hash:null", "ordering_key:bytes") + `)
 SELECT u.ord, {o.row}, {claimed}, NULL, NULL, NULL FROM u CROSS JOIN {outbox} o
  WHERE u.key_hash IS NOT NULL AND o.pos IN
   (SELECT p.pos FROM {outbox} p INDEXED BY {=outbox_key} WHERE p.lane = u.lane AND p.key_hash = u.key_hash AND p.ordering_key = u.ordering_key
@@ -215,7 +216,7 @@ SELECT u.ord, {o.row}, {claimed}, NULL, NULL, NULL FROM u CROSS JOIN {outbox} o
  WHERE d.rowid = (SELECT p.rowid FROM {dead} p WHERE p.lane = u.lane AND p.key_hash IS NOT NULL AND p.key_hash = u.key_hash AND p.pos < u.below
                    ORDER BY p.pos DESC LIMIT 1 OFFSET 1023)`,
 		CountLater: `UPDATE {dead} AS d SET later_out = d.later_out + u.more
-  FROM ` + rowsSQLite("lane", "key_hash", "#ordering_key", "start", "below", "more") + `
+  FROM ` + rowsSQLite("lane", "key_hash", "ordering_key:bytes", "start", "below", "more") + `
  WHERE d.lane = u.lane AND d.key_hash IS NOT NULL AND d.key_hash = u.key_hash AND d.pos >= u.start AND d.pos < u.below AND d.ordering_key = u.ordering_key`,
 		FindHot:      `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key FROM {u:row} CROSS JOIN {outbox} o ON o.pos = u.pos AND o.lane = u.lane AND o.id = u.id`,
 		FindDeferred: `SELECT o.lane, o.id, o.attempts, o.key_hash, o.ordering_key FROM {u:row} CROSS JOIN {deferred} o ON o.lane = u.lane AND o.id = u.id AND o.pos = u.pos`,
@@ -227,7 +228,7 @@ SELECT u.ord, {o.row}, {claimed}, NULL, NULL, NULL FROM u CROSS JOIN {outbox} o
   FROM {u:fail} WHERE o.lane = u.lane AND o.id = u.id`,
 		Defer: `INSERT INTO {deferred} (pos, {msg}, {state}, due_at)
 SELECT o.pos, {o.msg}, {o.state}, CASE WHEN u.aside <> 0 THEN NULL ELSE {due_at} END
-  FROM ` + rowsSQLite("lane", "#id", "aside") + ` CROSS JOIN {outbox} o WHERE o.lane = u.lane AND o.id = u.id
+  FROM ` + rowsSQLite("lane", "id:id", "aside") + ` CROSS JOIN {outbox} o WHERE o.lane = u.lane AND o.id = u.id
 ON CONFLICT (lane, id) DO NOTHING RETURNING lane, id`,
 		BuryHot: `INSERT INTO {dead} (pos, {msg}, attempts, last_error, first_failed_at, reason, died_at)
 SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
@@ -240,7 +241,7 @@ SELECT o.pos, {o.msg}, u.attempts, u.reason, o.first_failed_at, u.reason, {now}
 		Due: limited{`SELECT o.lane, o.id, o.ordering_key FROM {u:lane} CROSS JOIN {deferred} o
  WHERE o.rowid IN (SELECT d.rowid FROM {deferred} d WHERE d.lane = u.lane AND d.due_at <= {now} AND (d.claim_until IS NULL OR d.claim_until <= {now})
                     ORDER BY d.lane, d.due_at, d.pos, d.rowid LIMIT {LIMIT})
- ORDER BY u.ord, o.due_at, o.pos, o.rowid LIMIT ?2`},
+ ORDER BY u.ord, o.due_at, o.pos, o.rowid LIMIT ?3`},
 		Promote: `INSERT INTO {outbox} ({msg}, {state})
 SELECT {d.msg}, d.attempts, d.last_error, d.first_failed_at, d.retry_at, d.claim_token, d.claim_until
   FROM {u:lane+id} CROSS JOIN {deferred} d WHERE d.lane = u.lane AND d.id = u.id ORDER BY u.ord
@@ -252,7 +253,7 @@ ON CONFLICT (lane, id) DO NOTHING RETURNING {row}`,
 		NextClaimed: `SELECT min(o.claim_until) FROM {u:lane} CROSS JOIN {deferred} o ON o.lane = u.lane AND o.due_at <= {now} AND o.claim_until > {now}`,
 
 		Park: `INSERT INTO {parked_keys} AS k (lane, key_hash, ordering_key, why, parked_by, parked_at)
-SELECT u.lane, u.key_hash, u.ordering_key, u.why, ?2, {now} FROM ` + rowsSQLite("lane", "key_hash", "#ordering_key", "why") + ` WHERE true
+SELECT u.lane, u.key_hash, u.ordering_key, u.why, ?3, {now} FROM ` + rowsSQLite("lane", "key_hash", "ordering_key:bytes", "why:text") + ` WHERE true
 ON CONFLICT (lane, key_hash, ordering_key) DO UPDATE
    SET unparking = 0, why = excluded.why, parked_by = excluded.parked_by, parked_at = excluded.parked_at WHERE k.unparking <> 0`,
 		Unpark: `UPDATE {parked_keys} SET unparking = 1 WHERE lane = ?1 AND key_hash = ?2 AND ordering_key = ?3 AND unparking = 0`,
@@ -264,11 +265,11 @@ RETURNING lane, ordering_key`,
 		ParkedRows: limited{`SELECT o.lane, o.id FROM {u:key} CROSS JOIN {outbox} o
  WHERE o.pos IN (SELECT p.pos FROM {outbox} p INDEXED BY {=outbox_key} WHERE p.lane = u.lane AND p.key_hash = u.key_hash AND p.ordering_key = u.ordering_key
                   ORDER BY p.pos LIMIT {LIMIT})
- LIMIT ?2`},
+ LIMIT ?3`},
 		AsideRows: limited{`SELECT o.lane, o.id FROM {u:key} CROSS JOIN {deferred} o
  WHERE o.rowid IN (SELECT p.rowid FROM {deferred} p INDEXED BY {=deferred_parked} WHERE p.lane = u.lane AND p.key_hash = u.key_hash AND p.ordering_key = u.ordering_key AND p.due_at IS NULL
                     ORDER BY p.pos LIMIT {LIMIT})
- LIMIT ?2`},
+ LIMIT ?3`},
 		Return: `INSERT INTO {outbox} (pos, {msg}, {state})
 SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} p WHERE p.pos = d.pos) THEN NULL ELSE d.pos END,
    {d.msg}, d.attempts, d.last_error, d.first_failed_at, d.retry_at, d.claim_token, d.claim_until
@@ -324,24 +325,46 @@ ON CONFLICT (consumer, message_id) DO UPDATE
 	},
 }
 
-// rowsSQLite is the table u of a JSON list of rows in the first argument, with
-// their number from 1 in ord. A name that starts with # is of bytes.
+// rowsSQLite is the table u of the rows that packedRows has written: where each
+// begins is a JSON list in the first argument, their bytes are the second. ord is a
+// row's number from 1. A column is a number; one that may be NULL is marked :null,
+// others :id, :bytes and :text.
 func rowsSQLite(columns ...string) string {
 	var b strings.Builder
 	b.WriteString("(SELECT ")
 	for i, name := range columns {
-		path := "value ->> " + strconv.Itoa(i)
-		if bytes, ok := strings.CutPrefix(name, "#"); ok {
-			path, name = "unhex("+path+")", bytes
+		slot := func(from, bytes int) string {
+			return fmt.Sprintf("substr(?2, value + %d, %d)", i*slotSQLite+from, bytes)
 		}
-		b.WriteString(path + " AS " + name + ", ")
+		number := func(from, bytes int) string { return "CAST(" + slot(from, bytes) + " AS INTEGER)" }
+		// An empty slot has no place, which is NULL, and so are the bytes.
+		apart := fmt.Sprintf("substr(?2, value + nullif(%s, 0), %s)", number(0, slotSQLite/2), number(slotSQLite/2, slotSQLite/2))
+		name, kind, _ := strings.Cut(name, ":")
+		switch kind {
+		case "":
+			b.WriteString(number(0, slotSQLite))
+		case "null":
+			fmt.Fprintf(&b, "CAST(nullif(%s, zeroblob(%d)) AS INTEGER)", slot(0, slotSQLite), slotSQLite)
+		case "id":
+			b.WriteString(slot(0, len(outbox.ID{})))
+		case "bytes":
+			b.WriteString(apart)
+		case "text":
+			b.WriteString("CAST(" + apart + " AS TEXT)")
+		}
+		b.WriteString(" AS " + name + ", ")
 	}
 	b.WriteString("key + 1 AS ord FROM json_each(?1)) u")
 	return b.String()
 }
 
-// namedSQLite is {u:row}: positions as a flat list, and the rest of each row in
-// bytes. Taking a list of lists apart costs some 2 us a row.
+// slotSQLite is how many bytes of a row belong to a column: a number in digits; an
+// id; or two numbers of as many digits, where in the row its bytes are and how many,
+// which stand behind all slots. The slot of NULL is left empty.
+const slotSQLite = 20
+
+// namedSQLite is {u:row}: positions as a list, and the rest of each row in bytes:
+// less to take apart than packedRows.
 func namedSQLite(list []outbox.Settlement, which []int) []any {
 	pos, rest := []byte{'['}, make([]byte, 0, nameSQLite*len(which))
 	for n, i := range which {
@@ -378,6 +401,28 @@ func appendName(b []byte, t *outbox.Settlement) []byte {
 		digits[i] = '0' + byte(n%10)
 	}
 	return append(b, digits[:]...)
+}
+
+// lackingSQLite: before SQLite 3.38 the JSON functions were left out of a build
+// that did not ask for them.
+func lackingSQLite(err error) string {
+	if !strings.Contains(err.Error(), "no such table: json_each") {
+		return ""
+	}
+	return "this SQLite was built without JSON1, its JSON functions: use SQLite 3.38 or later, or build with SQLITE_ENABLE_JSON1, which is the tag sqlite_json of mattn/go-sqlite3"
+}
+
+// readySQLite asks for the JSON functions, and for UTF-8: where text is UTF-16 the
+// digits of a table parameter are read as another number, and rows are not found.
+func readySQLite(ctx context.Context, c Querier) error {
+	var seven intColumn
+	if err := queryRow(ctx, c, "SELECT CAST(x'37' AS INTEGER) FROM json_each('[0]')", nil, &seven); err != nil {
+		return err
+	}
+	if seven.Int64 != 7 {
+		return fmt.Errorf("%w: the text of this database is in UTF-16: use a file in UTF-8, which PRAGMA encoding says", outbox.ErrSchema)
+	}
+	return nil
 }
 
 // busySQLite: another connection has the write lock (SQLITE_BUSY, 5, with its
@@ -451,77 +496,65 @@ func writeAhead(ctx context.Context, c Querier) error {
 	return queryRow(ctx, c, "PRAGMA journal_mode = WAL", nil, &mode)
 }
 
-// jsonRows writes a table parameter as a JSON list of lists.
-type jsonRows struct {
+// packedRows writes a table parameter as rowsSQLite reads it. A JSON list of lists
+// would be taken apart again for each column, and cost ten times as much.
+type packedRows struct {
 	columns int
-	at      int
+	at      int    // the next column
+	row     int    // where its row begins
+	starts  []byte // a list of all such places, the first byte being 1
 	buf     []byte
 }
 
-func (j *jsonRows) Grow(rows int) { j.buf = slices.Grow(j.buf, 8*j.columns*rows) }
+func (p *packedRows) Grow(rows int) { p.buf = slices.Grow(p.buf, slotSQLite*p.columns*rows) }
 
-func (j *jsonRows) next() {
-	switch {
-	case len(j.buf) == 0:
-		j.buf = append(j.buf, "[["...)
-	case j.at == 0:
-		j.buf = append(j.buf, "],["...)
-	default:
-		j.buf = append(j.buf, ',')
+// next is the slot of the next column.
+func (p *packedRows) next() []byte {
+	if p.at == 0 {
+		p.row = len(p.buf)
+		p.starts = strconv.AppendInt(append(p.starts, ','), int64(p.row)+1, 10)
+		p.buf = append(p.buf, make([]byte, slotSQLite*p.columns)...)
 	}
-	j.at = (j.at + 1) % j.columns
+	from := p.row + slotSQLite*p.at
+	p.at = (p.at + 1) % p.columns
+	return p.buf[from : from : from+slotSQLite]
 }
 
-func (j *jsonRows) Int(v int64) {
-	j.next()
-	j.buf = strconv.AppendInt(j.buf, v, 10)
-}
+func (p *packedRows) Int(v int64) { strconv.AppendInt(p.next(), v, 10) }
 
 // Hint is for engines that give some.
-func (j *jsonRows) Hint(uint64) { j.Null() }
+func (p *packedRows) Hint(uint64) { p.Null() }
 
-func (j *jsonRows) Null() {
-	j.next()
-	j.buf = append(j.buf, "null"...)
+func (p *packedRows) Null() { p.next() }
+
+func (p *packedRows) Text(s string) {
+	p.apart(p.next(), len(s))
+	p.buf = append(p.buf, s...)
 }
 
-func (j *jsonRows) Text(s string) {
-	j.next()
-	j.buf = appendJSON(j.buf, s)
-}
+func (p *packedRows) Name(s string) { p.Text(s) }
 
-// appendJSON adds s in quotes.
-func appendJSON(b []byte, s string) []byte {
-	b = append(b, '"')
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < 0x20:
-			b = fmt.Appendf(b, `\u%04x`, c)
-		default:
-			b = append(b, c)
-		}
-	}
-	return append(b, '"')
-}
-
-func (j *jsonRows) Name(s string) { j.Text(s) }
-
-func (j *jsonRows) Bytes(v []byte) {
+func (p *packedRows) Bytes(v []byte) {
+	slot := p.next()
 	if v == nil {
-		j.Null()
 		return
 	}
-	j.next()
-	j.buf = append(hex.AppendEncode(append(j.buf, '"'), v), '"')
+	p.apart(slot, len(v))
+	p.buf = append(p.buf, v...)
 }
 
-func (j *jsonRows) ID(id outbox.ID) { j.Bytes(id[:]) }
+// apart writes where the value is that comes next, and its length.
+func (p *packedRows) apart(slot []byte, n int) {
+	strconv.AppendInt(slot, int64(len(p.buf)-p.row), 10)
+	strconv.AppendInt(slot[slotSQLite/2:slotSQLite/2], int64(n), 10)
+}
 
-func (j *jsonRows) Args() []any {
-	if len(j.buf) == 0 {
-		return []any{"[]"}
+func (p *packedRows) ID(id outbox.ID) { copy(p.next()[:len(id)], id[:]) }
+
+func (p *packedRows) Args() []any {
+	if len(p.starts) == 0 {
+		return []any{"[]", []byte{}}
 	}
-	return []any{string(append(j.buf, "]]"...))}
+	p.starts[0] = '['
+	return []any{string(append(p.starts, ']')), p.buf}
 }

@@ -451,6 +451,8 @@ func (s *Store) explain(ctx context.Context, who duty, err error) error {
 	switch {
 	case err == nil || errors.Is(err, outbox.ErrSchema) || errors.Is(err, outbox.ErrRefused):
 		return err
+	case s.d.lacking != nil && s.d.lacking(err) != "":
+		return fmt.Errorf("%w: %s: %w", outbox.ErrSchema, s.d.lacking(err), err)
 	case s.d.missing(err):
 		return fmt.Errorf("%w: a table is missing (%s): run `postrider migrate` or Store.Migrate: %w", outbox.ErrSchema, s.place(), err)
 	case s.d.tooLarge != nil && s.d.tooLarge(err):

@@ -35,13 +35,24 @@ func TestTableParameters(t *testing.T) {
 		return w.Args()
 	}
 	const id = "01020000000000000000000000000000"
+	// slots are the columns of a row for SQLite, bytes behind them.
+	slots := func(behind string, columns ...string) string {
+		var b strings.Builder
+		for _, c := range columns {
+			fmt.Fprintf(&b, "%s%s", c, make([]byte, 20-len(c)))
+		}
+		return b.String() + behind
+	}
+	const none = "\x00\x00\x00\x00\x00\x00\x00"
+	packed := slots("a\"b\\c{},NULL\x00\xff", "-7", "100"+none+"12", "112"+none+"2", "", "\x01\x02") +
+		slots("\x00\xff", "-7", "100"+none+"0", "100"+none+"2", "", "\x01\x02")
 	for _, tc := range []struct {
 		d           *Dialect
 		want, empty []any
 	}{
 		{PostgreSQL, []any{"{-7,-7}", `{"a\"b\\c{},NULL",""}`, `{"\\x00ff","\\x00ff"}`, "{NULL,NULL}", "{" + id + "," + id + "}"}, []any{"{}", "{}", "{}", "{}", "{}"}},
 		{SQLServer, []any{fmt.Sprintf("%-256s", `[[1,-7,"a\"b\\c{},NULL","00ff",null,"`+id+`"],[2,-7,"","00ff",null,"`+id+`"]]`)}, []any{fmt.Sprintf("%-128s", "[]")}},
-		{SQLite, []any{`[[-7,"a\"b\\c{},NULL","00ff",null,"` + id + `"],[-7,"","00ff",null,"` + id + `"]]`}, []any{"[]"}},
+		{SQLite, []any{"[1,115]", packed}, []any{"[]", ""}},
 	} {
 		for what, args := range map[string][2][]any{"rows": {write(tc.d.rows(5)), tc.want}, "no rows": {tc.d.rows(5).Args(), tc.empty}} {
 			got, want := args[0], args[1]
@@ -49,6 +60,9 @@ func TestTableParameters(t *testing.T) {
 				t.Fatalf("%s, %s: %d arguments, want %d", tc.d, what, len(got), len(want))
 			}
 			for i := range got {
+				if b, ok := got[i].([]byte); ok {
+					got[i] = string(b)
+				}
 				if got[i] != want[i] {
 					t.Errorf("%s, %s, argument %d: got %s, want %s", tc.d, what, i, got[i], want[i])
 				}
@@ -69,7 +83,8 @@ func TestServerVersions(t *testing.T) {
 		{PostgreSQL, "PostgreSQL 12.22 on x86_64", "the least that dialect PostgreSQL needs is PostgreSQL 13"},
 		{PostgreSQL, "10.11.19-MariaDB-0+deb12u1", "does not fit the server"},
 		{SQLite, "3.54.1", ""},
-		{SQLite, "3.40.9", "needs is 3.41"},
+		{SQLite, "3.35.0", ""},
+		{SQLite, "3.34.1", "the server is \"3.34.1\", the least that dialect SQLite needs is 3.35"},
 		{MySQL, "10.11.19-MariaDB-0+deb12u1 Debian 12", ""},
 		{MySQL, "10.6.1-MariaDB", ""},
 		{MySQL, "10.5.23-MariaDB-log", "needs is MariaDB 10.6"},
@@ -119,6 +134,23 @@ func TestMySQLErrors(t *testing.T) {
 		}
 		if strings.Contains(text, "acket") && !strings.Contains(got.Error(), "max_allowed_packet of the server") {
 			t.Errorf("%q: the error does not name the limit: %v", text, got)
+		}
+	}
+}
+
+// TestSQLiteLacks: a build without JSON is told from one without tables.
+func TestSQLiteLacks(t *testing.T) {
+	t.Parallel()
+	s := &Store{d: SQLite, q: &texts{}, Config: Config{Options: Options{Prefix: "p_"}}}
+	for text, says := range map[string]string{
+		"SQL logic error: no such table: json_each (1)": "built without JSON1",
+		"no such table: json_each":                      "SQLITE_ENABLE_JSON1",
+		"no such table: p_outbox":                       "postrider migrate",
+	} {
+		err := errors.New(text)
+		got := s.explain(t.Context(), relays, err)
+		if !errors.Is(got, err) || !errors.Is(got, outbox.ErrSchema) || !strings.Contains(got.Error(), says) {
+			t.Errorf("%q: got %v, want %q", text, got, says)
 		}
 	}
 }

@@ -1,3 +1,3 @@
 UPDATE "postrider_dead" AS d SET later_out = d.later_out + u.more
-  FROM (SELECT value ->> 0 AS lane, value ->> 1 AS key_hash, unhex(value ->> 2) AS ordering_key, value ->> 3 AS start, value ->> 4 AS below, value ->> 5 AS more, key + 1 AS ord FROM json_each(?1)) u
+  FROM (SELECT CAST(substr(?2, value + 0, 20) AS INTEGER) AS lane, CAST(substr(?2, value + 20, 20) AS INTEGER) AS key_hash, substr(?2, value + nullif(CAST(substr(?2, value + 40, 10) AS INTEGER), 0), CAST(substr(?2, value + 50, 10) AS INTEGER)) AS ordering_key, CAST(substr(?2, value + 60, 20) AS INTEGER) AS start, CAST(substr(?2, value + 80, 20) AS INTEGER) AS below, CAST(substr(?2, value + 100, 20) AS INTEGER) AS more, key + 1 AS ord FROM json_each(?1)) u
  WHERE d.lane = u.lane AND d.key_hash IS NOT NULL AND d.key_hash = u.key_hash AND d.pos >= u.start AND d.pos < u.below AND d.ordering_key = u.ordering_key

@@ -1,1 +1,1 @@
-UPDATE "postrider_relays" SET ended = 1 WHERE owner IN (SELECT u.owner FROM (SELECT unhex(value ->> 0) AS owner, key + 1 AS ord FROM json_each(?1)) u)
+UPDATE "postrider_relays" SET ended = 1 WHERE owner IN (SELECT u.owner FROM (SELECT substr(?2, value + 0, 16) AS owner, key + 1 AS ord FROM json_each(?1)) u)

@@ -1,1 +1,1 @@
-SELECT l.lane, l.config FROM (SELECT value ->> 0 AS lane, value ->> 1 AS epoch, key + 1 AS ord FROM json_each(?1)) u CROSS JOIN "postrider_lanes" l ON l.lane = u.lane AND l.epoch = u.epoch WHERE l.owner = ?2 ORDER BY l.lane
+SELECT l.lane, l.config FROM (SELECT CAST(substr(?2, value + 0, 20) AS INTEGER) AS lane, CAST(substr(?2, value + 20, 20) AS INTEGER) AS epoch, key + 1 AS ord FROM json_each(?1)) u CROSS JOIN "postrider_lanes" l ON l.lane = u.lane AND l.epoch = u.epoch WHERE l.owner = ?3 ORDER BY l.lane

@@ -1,1 +1,1 @@
-SELECT r.owner FROM (SELECT unhex(value ->> 0) AS owner, key + 1 AS ord FROM json_each(?1)) u CROSS JOIN "postrider_relays" r ON r.owner = u.owner
+SELECT r.owner FROM (SELECT substr(?2, value + 0, 16) AS owner, key + 1 AS ord FROM json_each(?1)) u CROSS JOIN "postrider_relays" r ON r.owner = u.owner

@@ -1,4 +1,4 @@
 INSERT INTO "postrider_outbox" (pos, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, headers, body, deliver_at, created_at, tenant, envelope, ce_source, ce_subject, ce_time, ce_dataschema, ce_extensions, correlation_id, causation_id, traceparent, tracestate)
 SELECT CASE WHEN d.pos = 0 OR EXISTS (SELECT 1 FROM "postrider_outbox" p WHERE p.pos = d.pos) THEN NULL ELSE d.pos END, d.lane, d.id, d.key_hash, d.ordering_key, d.transport, d.message_type, d.destination, d.content_type, d.headers, d.body, d.deliver_at, d.created_at, d.tenant, d.envelope, d.ce_source, d.ce_subject, d.ce_time, d.ce_dataschema, d.ce_extensions, d.correlation_id, d.causation_id, d.traceparent, d.tracestate
-  FROM (SELECT unhex(value ->> 0) AS id, key + 1 AS ord FROM json_each(?1)) u CROSS JOIN "postrider_dead" d WHERE d.id = u.id ORDER BY d.lane, d.pos
+  FROM (SELECT substr(?2, value + 0, 16) AS id, key + 1 AS ord FROM json_each(?1)) u CROSS JOIN "postrider_dead" d WHERE d.id = u.id ORDER BY d.lane, d.pos
 ON CONFLICT (lane, id) DO NOTHING RETURNING id

@@ -1,5 +1,5 @@
 INSERT INTO "postrider_outbox" (pos, lane, id, key_hash, ordering_key, transport, message_type, destination, content_type, headers, body, deliver_at, created_at, tenant, envelope, ce_source, ce_subject, ce_time, ce_dataschema, ce_extensions, correlation_id, causation_id, traceparent, tracestate, attempts, last_error, first_failed_at, retry_at, claim_token, claim_until)
 SELECT CASE WHEN EXISTS (SELECT 1 FROM "postrider_outbox" p WHERE p.pos = d.pos) THEN NULL ELSE d.pos END,
    d.lane, d.id, d.key_hash, d.ordering_key, d.transport, d.message_type, d.destination, d.content_type, d.headers, d.body, d.deliver_at, d.created_at, d.tenant, d.envelope, d.ce_source, d.ce_subject, d.ce_time, d.ce_dataschema, d.ce_extensions, d.correlation_id, d.causation_id, d.traceparent, d.tracestate, d.attempts, d.last_error, d.first_failed_at, d.retry_at, d.claim_token, d.claim_until
-  FROM (SELECT value ->> 0 AS lane, unhex(value ->> 1) AS id, key + 1 AS ord FROM json_each(?1)) u CROSS JOIN "postrider_deferred" d WHERE d.lane = u.lane AND d.id = u.id ORDER BY d.lane, d.pos
+  FROM (SELECT CAST(substr(?2, value + 0, 20) AS INTEGER) AS lane, substr(?2, value + 20, 16) AS id, key + 1 AS ord FROM json_each(?1)) u CROSS JOIN "postrider_deferred" d WHERE d.lane = u.lane AND d.id = u.id ORDER BY d.lane, d.pos
 ON CONFLICT (lane, id) DO NOTHING

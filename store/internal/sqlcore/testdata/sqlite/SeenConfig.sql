@@ -1,1 +1,1 @@
-UPDATE "postrider_lane_marks" AS k SET config_seen = u.config FROM (SELECT value ->> 0 AS lane, value ->> 1 AS config, key + 1 AS ord FROM json_each(?1)) u WHERE k.lane = u.lane AND k.config_seen < u.config
+UPDATE "postrider_lane_marks" AS k SET config_seen = u.config FROM (SELECT CAST(substr(?2, value + 0, 20) AS INTEGER) AS lane, CAST(substr(?2, value + 20, 20) AS INTEGER) AS config, key + 1 AS ord FROM json_each(?1)) u WHERE k.lane = u.lane AND k.config_seen < u.config

@@ -1,1 +1,1 @@
-DELETE FROM "postrider_outbox" WHERE (lane, id) IN (SELECT u.lane, u.id FROM (SELECT value ->> 0 AS lane, unhex(value ->> 1) AS id, key + 1 AS ord FROM json_each(?1)) u)
+DELETE FROM "postrider_outbox" WHERE (lane, id) IN (SELECT u.lane, u.id FROM (SELECT CAST(substr(?2, value + 0, 20) AS INTEGER) AS lane, substr(?2, value + 20, 16) AS id, key + 1 AS ord FROM json_each(?1)) u)
