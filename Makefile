@@ -3,18 +3,20 @@
 MODULES := $(shell sed 's/\#.*//' modules.txt)
 FUZZTIME ?= 10s
 BIN := .bin
+SQLITE335 := GOWORK=off CGO_CFLAGS=-O0
 
 .PHONY: all
 all: lint test
 
-# All modules, then the program outside of them with the golden list of what it
-# pulls in. A binary of its own rather than go run, which would not hand on
+# All modules, then those outside the workspace: the program with the golden list of
+# what it pulls in, and the oldest SQLite, whose C is compiled quickly. A binary of its own rather than go run, which would not hand on
 # SIGTERM.
 .PHONY: test
 test:
 	@go build -o $(BIN)/testrun ./integration/cmd/testrun
 	@$(BIN)/testrun $(ARGS)
 	@cd integration/consumer && GOWORK=off go test ./...
+	@cd integration/sqlite335 && $(SQLITE335) go test -tags sqlite_json ./... && $(SQLITE335) go test ./...
 
 # What depends on the version of PostgreSQL, on 16, 17 and 18, whose binaries
 # come from npm; where npm does not answer it says so:
@@ -32,6 +34,7 @@ lint:
 		(cd $$m && go vet ./... && GOWORK=off go mod tidy -diff); \
 	done
 	@cd integration/consumer && GOWORK=off go vet ./...
+	@cd integration/sqlite335 && $(SQLITE335) go vet -tags sqlite_json ./... && $(SQLITE335) go vet ./... && GOWORK=off go mod tidy -diff
 	@if command -v staticcheck >/dev/null; then \
 		set -e; for m in $(MODULES); do (cd $$m && staticcheck ./...); done; \
 	else echo "# staticcheck is not installed: skipped"; fi

@@ -135,8 +135,9 @@ func readMod(t *testing.T, p string) (m goMod) {
 	return m
 }
 
-// consumer is a program outside the workspace, as a user would have it.
-const consumer = "integration/consumer"
+// outside are the modules outside the workspace: a program as a user would have it, and
+// the suites with a driver in another version.
+var outside = []string{"integration/consumer", "integration/sqlite335"}
 
 func modules(t *testing.T) (dirs []string) {
 	t.Helper()
