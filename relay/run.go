@@ -75,9 +75,11 @@ func (r *Relay) Wake() {
 // It returns nil after a clean stop; else an error that says what was left,
 // which another relay will send again. A route that the store does not have is
 // [outbox.ErrUnknownRoute], returned before anything is read; a store whose
-// routes cannot be read yet is waited for. A pool that does not lend the
-// connections that the relay keeps is [outbox.ErrInvalidArgument]. A second Run
-// at the same time is refused; one after the other is fine.
+// routes cannot be read yet is waited for. Tables that do not fit are
+// [outbox.ErrSchema], unless they did before: then they are waited for. A pool
+// that does not lend the connections that the relay keeps is
+// [outbox.ErrInvalidArgument]. A second Run at the same time is refused; one
+// after the other is fine.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: this relay is running already", outbox.ErrInvalidArgument)

@@ -65,3 +65,46 @@ func TestPoolTooSmall(t *testing.T) {
 		})
 	}
 }
+
+// staleTables do not fit reads for some time.
+type staleTables struct {
+	*storetest.Mem
+	from, span time.Duration
+	began      time.Time
+}
+
+func (s *staleTables) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneRow) (int, error) {
+	if at := time.Since(s.began); at >= s.from && at < s.from+s.span {
+		return 0, fmt.Errorf("%w: an index is missing", outbox.ErrSchema)
+	}
+	return s.Mem.ReadLanes(ctx, reads, dst)
+}
+
+// Tables of another program end Run at once; tables that did fit are waited for, as
+// while somebody restores them.
+func TestTablesThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		g.commit(g.record("k"))
+		outages := 0
+		_, stop := g.start(&staleTables{Mem: g.mem, span: time.Hour, began: time.Now()}, &relay.Options{Hooks: relay.Hooks{Store: func(error) { outages++ }}})
+		time.Sleep(time.Minute)
+		if err := stop(); !errors.Is(err, outbox.ErrSchema) || outages > 0 {
+			t.Errorf("Run returned %v after %d outages were told, want outbox.ErrSchema and none", err, outages)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		_, stop := g.start(&staleTables{Mem: g.mem, from: time.Minute, span: time.Minute, began: time.Now()}, nil)
+		time.Sleep(90 * time.Second)
+		g.commit(g.record("k"))
+		time.Sleep(time.Minute)
+		if n := len(g.rec.Accepted()); n != 1 {
+			t.Errorf("%d messages were sent when the tables were back, want 1", n)
+		}
+		if err := stop(); err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}

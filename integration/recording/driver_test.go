@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -280,11 +281,17 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 
 func (c *conn) exec(text string, args []driver.NamedValue) (driver.Result, error) {
 	_, changed := c.r.meet(text, args)
+	if c.r.failed(text) != 0 {
+		return nil, errors.New(c.r.e.denied)
+	}
 	return driver.RowsAffected(changed), nil
 }
 
 func (c *conn) query(text string, args []driver.NamedValue) (driver.Rows, error) {
 	list, _ := c.r.meet(text, args)
+	if c.r.failed(text) != 0 {
+		return nil, errors.New(c.r.e.denied)
+	}
 	return &rows{list: list}, nil
 }
 

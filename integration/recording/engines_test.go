@@ -42,6 +42,8 @@ type engine struct {
 	users bool
 	// prevs: a read tells of a key's earlier rows by itself.
 	prevs bool
+	// denied is the server's error for the lack of a right, where only trying shows it.
+	denied string
 	// unused are the texts of the dialect that stand for something that this test does
 	// not do.
 	unused []string
@@ -55,12 +57,13 @@ var engines = []*engine{
 			nv.Value, err = driver.DefaultParameterConverter.ConvertValue(nv.Value)
 			return err
 		},
-		value: valueMySQL,
+		value: valueMySQL, denied: "Error 1142 (42000): SELECT command denied",
 	},
 	{
 		name: schema.Oracle, dialect: sqlstore.Oracle, version: "19.0.0.0.0 Oracle Database 19c Enterprise Edition, AL32UTF8",
 		mark: ":", here: "SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')", open: `"`, close: `"`, direct: true, users: true, prevs: true,
 		check: checkOracle, args: argsOracle, row: rowOracle, value: valueOracle,
+		denied: "ORA-01031: insufficient privileges",
 	},
 	{
 		name: schema.SQLServer, dialect: sqlstore.SQLServer, mark: "@p", here: "SCHEMA_NAME()", open: "[", close: "]",

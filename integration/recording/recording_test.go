@@ -239,6 +239,13 @@ func schemaStep(t *testing.T, d *drive) {
 	if err := d.s.CheckRelay(ctx); err != nil {
 		t.Errorf("CheckRelay: %v", err)
 	}
+	if d.r.e.denied != "" {
+		d.r.on("Whom", row{"'relay'@'%'", "shop"})
+		d.r.failing("TryRights", 1, 2)
+		if err := d.s.CheckRelay(ctx); !errors.Is(err, outbox.ErrRefused) || !strings.Contains(err.Error(), "GRANT SELECT, INSERT ON shop.") {
+			t.Errorf("CheckRelay without rights: got %v, want outbox.ErrRefused and the GRANT", err)
+		}
+	}
 	d.r.on("ReadOnly", row{int64(1)})
 	if err := d.s.CheckRelay(ctx); !errors.Is(err, outbox.ErrRefused) {
 		t.Errorf("CheckRelay of a replica: got %v, want outbox.ErrRefused", err)

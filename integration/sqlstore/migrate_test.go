@@ -367,6 +367,22 @@ func TestServerTooOld(t *testing.T) {
 	})
 }
 
+// TestTablesOfAnotherCommit: tables of this version that lack an index which statements
+// name, or a column, are no outage to wait out.
+func TestTablesOfAnotherCommit(t *testing.T) {
+	on(t, func(t *testing.T, e engine) {
+		for _, change := range []string{
+			map[string]string{"mysql": `DROP INDEX postrider_outbox_lane ON postrider_outbox`, "sqlite": `DROP INDEX postrider_outbox_lane`}[e.name],
+			`ALTER TABLE postrider_outbox DROP COLUMN tracestate`,
+		} {
+			s, db, _ := e.migrated(t, nil)
+			exec(t, db, change)
+			_, err := s.ReadLanes(t.Context(), []outbox.LaneRead{{Lane: 1}}, make([]outbox.LaneRow, 32))
+			wantSchemaError(t, change, err, "postrider schema", "postrider migrate")
+		}
+	}, mysql, sqlite)
+}
+
 // D3: a table that somebody has dropped is one clear error at the start, not an
 // outage later.
 func TestCheckFindsADroppedTable(t *testing.T) {

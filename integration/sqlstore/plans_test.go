@@ -176,7 +176,7 @@ func TestPostgresPlans(t *testing.T) {
 		{"NextClaimed", []any{every}, 100, 0},
 		{"ParkedRows", []any{fmt.Sprintf("{%d}", hotLane), fmt.Sprintf("{%d}", hash), "{hot}", 32}, 100, 0},
 		{"AsideRows", []any{fmt.Sprintf("{%d}", hotLane), fmt.Sprintf("{%d}", hash), "{hot}", 32}, 100, 0},
-		{"FindPending", []any{hot.id}, 10, 0},
+		{"FindPending", []any{hot.id}, 10, 240},
 		{"ClaimHot", []any{afterAll, hot.lane, hot.id, []byte("token"), afterAll + 1}, 10, 0},
 		{"DoneHot", []any{int64(1), hot.id, []byte("token")}, 10, 0},
 		{"ClaimedHot", []any{int64(1), hot.id, []byte("token")}, 10, 0},

@@ -70,6 +70,31 @@ func rightsThatAreMissing(t *testing.T, e engine) {
 	}
 }
 
+// TestSchemaThatIsHidden: the tables are in a schema of the search path that the role
+// may not use, which the server passes over.
+func TestSchemaThatIsHidden(t *testing.T) { onPostgres(t, schemaThatIsHidden) }
+
+func schemaThatIsHidden(t *testing.T, e engine) {
+	_, ownerDB, dsn := e.migrated(t, &sqlstore.Options{Schema: "Ours"})
+	role := testenv.Name("blind_")
+	db := e.as(t, ownerDB, withParam(dsn, "search_path", `"$user","Ours", public`), role)
+	s := e.store(t, db, nil)
+	says := `role ` + role + ` lacks USAGE on SCHEMA "Ours": GRANT USAGE ON SCHEMA "Ours" TO ` + role
+	wantRefused(t, "Check", s.Check(t.Context()), says)
+	_, err := s.PendingCount(t.Context(), time.Now())
+	wantRefused(t, "PendingCount", err, says, "does not exist")
+	wantRefused(t, "CheckRelay", s.CheckRelay(t.Context()), says)
+	exec(t, ownerDB, `GRANT USAGE ON SCHEMA "Ours" TO `+role)
+	exec(t, ownerDB, `GRANT SELECT ON ALL TABLES IN SCHEMA "Ours" TO `+role)
+	if err := s.Check(t.Context()); err != nil {
+		t.Errorf("Check with the right: %v", err)
+	}
+	// A schema without our tables hides nothing.
+	exec(t, ownerDB, `CREATE SCHEMA theirs`)
+	s = e.store(t, e.open(t, withParam(dsn, "search_path", "theirs")), nil)
+	wantSchemaError(t, "Check without tables", s.Check(t.Context()), "postrider migrate")
+}
+
 // relays does what a relay does with s, which is over db, and its operators with op.
 func relays(tb testing.TB, s, op stores.Store, db *sql.DB) {
 	tb.Helper()
@@ -180,7 +205,7 @@ func rightsOfThePage(t *testing.T, e engine) {
 		list = append(list, grant{"SELECT", "postrider_lanes", "shop"})
 		_, rest, _ := strings.Cut(dsn, "/")
 		database, _, _ := strings.Cut(rest, "?")
-		on = func(g grant) string { return database + "." + g.object }
+		on = func(g grant) string { return "`" + database + "`.`" + g.object + "`" }
 	}
 	names := map[string]string{}
 	as := func(role string) (stores.Store, *sql.DB) {
@@ -226,13 +251,38 @@ func rightsOfThePage(t *testing.T, e engine) {
 		}
 		exec(t, ownerDB, "REVOKE "+g.right+" ON "+on(g)+" FROM "+names["relay"])
 		err := relay.CheckRelay(t.Context())
-		grant := "GRANT " + g.right + " ON " + on(g) + " TO " + names["relay"]
-		says := []string{names["relay"], g.right + " on " + g.object, grant}
+		role := names["relay"]
 		if e.dialect == sqlstore.MySQL {
-			says = []string{names["relay"], g.right + " command denied", "`" + g.object + "`"}
+			role = "'" + role + "'@'%'"
 		}
-		wantRefused(t, "without "+g.right+" on "+g.object, err, says...)
+		grant := "GRANT " + g.right + " ON " + on(g) + " TO " + role
+		says := fmt.Sprintf("role %s lacks %s on %s: %s", role, g.right, on(g), grant)
+		wantRefused(t, "without "+g.right+" on "+g.object, err, says)
+		if err != nil && strings.Count(err.Error(), "GRANT") != 1 {
+			t.Errorf("without %s on %s: more than that is named: %v", g.right, g.object, err)
+		}
 		exec(t, ownerDB, grant)
+	}
+	// All that is missing, at once.
+	var gone []grant
+	for _, g := range list {
+		if g.role == "relay" && !strings.HasPrefix(g.object, "SEQUENCE") && (g.right == "UPDATE" || g.object == "postrider_dead") {
+			exec(t, ownerDB, "REVOKE "+g.right+" ON "+on(g)+" FROM "+names["relay"])
+			gone = append(gone, g)
+		}
+	}
+	if err := relay.CheckRelay(t.Context()); err == nil || len(gone) < 8 {
+		t.Errorf("relay: CheckRelay without %d rights: %v", len(gone), err)
+	} else {
+		wantRefused(t, "without many rights", err, "SELECT, INSERT, UPDATE, DELETE on "+on(grant{object: "postrider_dead"}))
+		for _, g := range gone {
+			if !strings.Contains(err.Error(), "UPDATE ON "+on(g)+" TO ") && !strings.Contains(err.Error(), "DELETE ON "+on(g)+" TO ") {
+				t.Errorf("without %s on %s among others: %v", g.right, g.object, err)
+			}
+		}
+	}
+	for _, g := range gone {
+		exec(t, ownerDB, "GRANT "+g.right+" ON "+on(g)+" TO "+names["relay"])
 	}
 	if err := relay.CheckRelay(t.Context()); err != nil {
 		t.Errorf("relay: CheckRelay with all again: %v", err)

@@ -75,7 +75,10 @@ type Dialect struct {
 	// lacking is what a server was built without, and how to have it, if that is the
 	// error; it may be nil.
 	lacking func(error) string
-	busy    func(error) bool // nothing happened; try again soon
+	// stale: the tables are there, and not those of this program: an index or a column
+	// is missing. nil where such an error says no more than that a statement is wrong.
+	stale func(error) bool
+	busy  func(error) bool // nothing happened; try again soon
 	// held: a wait for a row that another transaction has locked came to its end;
 	// busy as well. nil where producers lock no rows of others.
 	held    func(error) bool
@@ -156,7 +159,8 @@ type texts struct {
 	Absent     string // the tables that are not there
 	ReadOnly   string // 1 where the server only reads; "" where there are no replicas
 	Rights     string // u(place, right): those that are missing, as place, object, right, role; "" where errors name them
-	TryRights  string // fails where a relay lacks a right, and does nothing; "" where Rights tells
+	TryRights  string // statements that fail where a relay lacks a right, one for each, and do nothing; "" where Rights tells
+	Whom       string // the role, and the schema of tables without one, as a GRANT takes them; "" where there are none
 	Unfit      string // tables of a kind that will not do, and their kind; "" where there is one kind
 	Foreign    string // tables that have our names and not our columns; "" where creating one fails then
 	HasSchema  string // name; "" where there are no schemas

@@ -184,18 +184,27 @@ func (s *Store) lockNumber() int64 {
 func (s *Store) Where(ctx context.Context, q Querier) (schema, prefix string, err error) {
 	err = queryRow(ctx, q, s.q.Where, nil, &schema)
 	if err == errNoRow {
-		err = s.noTables()
+		err = s.noTables(ctx, q)
 	}
 	return schema, s.names.Plain(""), err
 }
 
-// noTables is the error of missing tables.
-func (s *Store) noTables() error {
-	hidden := ""
-	if s.d.hides {
-		hidden = ", or grant this role its rights on them"
+// noTables is the error of missing tables, or of the right that hides them.
+func (s *Store) noTables(ctx context.Context, q Querier) error {
+	if s.q.Rights != "" {
+		list, err := s.lacks(ctx, q, publishes|consumes|relays|operates)
+		if err != nil {
+			return err
+		}
+		if list = hidden(list); len(list) > 0 {
+			return fmt.Errorf("%w: there are no tables to be seen (%s): %s", outbox.ErrRefused, s.place(), remedy(list))
+		}
 	}
-	return fmt.Errorf("%w: there are no tables (%s): run `postrider migrate` or Store.Migrate%s", outbox.ErrSchema, s.place(), hidden)
+	grant := ""
+	if s.d.hides {
+		grant = ", or grant this role its rights on them"
+	}
+	return fmt.Errorf("%w: there are no tables (%s): run `postrider migrate` or Store.Migrate%s", outbox.ErrSchema, s.place(), grant)
 }
 
 // meta is what the tables say of themselves; version 0 means that there are
@@ -262,7 +271,7 @@ func (s *Store) Check(ctx context.Context) error {
 		}
 		switch {
 		case m.version == 0:
-			return s.noTables()
+			return s.noTables(ctx, q)
 		case m.version < schema.Version:
 			return fmt.Errorf("%w: the tables (%s) have version %d, this program needs %d: run `postrider migrate` or Store.Migrate", outbox.ErrSchema, s.place(), m.version, schema.Version)
 		}

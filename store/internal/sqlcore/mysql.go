@@ -45,6 +45,7 @@ var mysqlDialect = Dialect{
 		return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 	},
 	missing: func(err error) bool { c := codeMySQL(err); return c == 1146 || c == 1049 },
+	stale:   func(err error) bool { c := codeMySQL(err); return c == 1176 || c == 1054 },
 	busy: func(err error) bool {
 		// Deadlock, lock wait timeout, and MariaDB's "record has changed".
 		return slices.Contains([]int{1213, 1205, 1020}, codeMySQL(err))
@@ -124,6 +125,8 @@ var mysqlDialect = Dialect{
    AND NOT EXISTS (SELECT 1 FROM information_schema.columns c WHERE c.table_schema = {schema} AND c.table_name = t.place AND c.column_name = t.sign)`,
 		ReadOnly:  `SELECT CASE WHEN CONCAT(@@global.read_only) IN ('0', 'OFF') AND @@global.innodb_read_only = 0 THEN 0 ELSE 1 END`,
 		TryRights: rightsMySQL(),
+		Whom: "SELECT CONCAT('''', LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - CHAR_LENGTH(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)) - 1), '''@''', " +
+			"SUBSTRING_INDEX(CURRENT_USER(), '@', -1), ''''), CONCAT('`', DATABASE(), '`')",
 		HasMeta:   `SELECT count(*) FROM information_schema.tables WHERE table_schema = {schema} AND table_name = {~meta}`,
 		HasSchema: `SELECT count(*) FROM information_schema.schemata WHERE schema_name = ?1`,
 		Lock:      `SELECT GET_LOCK({lock}, 600)`,
@@ -480,20 +483,21 @@ func codeMySQL(err error) int {
 	return n
 }
 
-// rightsMySQL asks how the statements of a relay would run: that takes the rights to
-// run them.
+// rightsMySQL asks how statements would run: that takes the rights to run them, of
+// which each takes one.
 func rightsMySQL() string {
 	var list []string
 	for _, t := range [][2]string{{"outbox", "attempts"}, {"deferred", "attempts"}, {"dead", "later_out"}, {"relays", "ended"}, {"parked_keys", "unparking"}} {
 		list = append(list,
-			fmt.Sprintf("EXPLAIN INSERT INTO {%s} SELECT * FROM {%[1]s} WHERE 1 = 0", t[0]),
+			fmt.Sprintf("EXPLAIN SELECT * FROM {%s} WHERE 1 = 0", t[0]),
+			fmt.Sprintf("EXPLAIN INSERT INTO {%s} (%s) VALUES (0)", t[0], t[1]),
 			fmt.Sprintf("EXPLAIN UPDATE {%s} SET %s = 0 WHERE 1 = 0", t[0], t[1]),
 			fmt.Sprintf("EXPLAIN DELETE FROM {%s} WHERE 1 = 0", t[0]))
 	}
-	list = append(list, "EXPLAIN UPDATE {lanes} SET epoch = 0 WHERE 1 = 0", "EXPLAIN UPDATE {lane_marks} SET tried_to = 0 WHERE 1 = 0")
-	for _, t := range []string{"lanes", "lane_marks", "routes", "meta"} {
-		list = append(list, fmt.Sprintf("EXPLAIN SELECT * FROM {%s} WHERE 1 = 0", t))
+	for _, t := range [][2]string{{"lanes", "epoch"}, {"lane_marks", "tried_to"}} {
+		list = append(list, fmt.Sprintf("EXPLAIN SELECT * FROM {%s} WHERE 1 = 0", t[0]), fmt.Sprintf("EXPLAIN UPDATE {%s} SET %s = 0 WHERE 1 = 0", t[0], t[1]))
 	}
+	list = append(list, "EXPLAIN SELECT * FROM {routes} WHERE 1 = 0", "EXPLAIN SELECT * FROM {meta} WHERE 1 = 0")
 	return strings.Join(list, "\n;; ")
 }
 

@@ -130,6 +130,7 @@ var oracleDialect = Dialect{
    AND NOT EXISTS (SELECT 1 FROM all_tab_columns c WHERE c.owner = {schema} AND c.table_name = t.place AND c.column_name = t.sign)`,
 		ReadOnly:   `SELECT CASE WHEN SYS_CONTEXT('USERENV', 'DATABASE_ROLE') = 'PHYSICAL STANDBY' THEN 1 ELSE 0 END FROM DUAL`,
 		TryRights:  rightsOracle(),
+		Whom:       `SELECT '"' || USER || '"', '"' || SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') || '"' FROM DUAL`,
 		HasMeta:    `SELECT COUNT(*) FROM all_tables WHERE owner = {schema} AND table_name = {~meta}`,
 		HasSchema:  `SELECT COUNT(*) FROM all_users WHERE username = ?1`,
 		Meta:       `SELECT name, value FROM {meta}`,
@@ -508,19 +509,20 @@ func signsOracle() string {
 	return strings.Join(parts, " UNION ALL ")
 }
 
-// rightsOracle are statements that change nothing, and take the rights of a relay.
+// rightsOracle are statements that change nothing, and take one right of a relay each.
 func rightsOracle() string {
 	var list []string
 	for _, t := range [][2]string{{"outbox", "attempts"}, {"deferred", "attempts"}, {"dead", "later_out"}, {"relays", "ended"}, {"parked_keys", "unparking"}} {
 		list = append(list,
-			fmt.Sprintf("INSERT INTO {%s} SELECT * FROM {%[1]s} WHERE 1 = 0", t[0]),
+			fmt.Sprintf("if SELECT COUNT(*) FROM {%s} WHERE 1 = 0", t[0]),
+			fmt.Sprintf("INSERT INTO {%s} (%s) SELECT 0 FROM DUAL WHERE 1 = 0", t[0], t[1]),
 			fmt.Sprintf("UPDATE {%s} SET %s = 0 WHERE 1 = 0", t[0], t[1]),
 			fmt.Sprintf("DELETE FROM {%s} WHERE 1 = 0", t[0]))
 	}
-	list = append(list, "UPDATE {lanes} SET epoch = 0 WHERE 1 = 0", "UPDATE {lane_marks} SET tried_to = 0 WHERE 1 = 0")
-	for _, t := range []string{"lanes", "lane_marks", "routes", "meta"} {
-		list = append(list, fmt.Sprintf("if SELECT COUNT(*) FROM {%s} WHERE 1 = 0", t))
+	for _, t := range [][2]string{{"lanes", "epoch"}, {"lane_marks", "tried_to"}} {
+		list = append(list, fmt.Sprintf("if SELECT COUNT(*) FROM {%s} WHERE 1 = 0", t[0]), fmt.Sprintf("UPDATE {%s} SET %s = 0 WHERE 1 = 0", t[0], t[1]))
 	}
+	list = append(list, "if SELECT COUNT(*) FROM {routes} WHERE 1 = 0", "if SELECT COUNT(*) FROM {meta} WHERE 1 = 0")
 	// Last: a session that has drawn no number has no last one, which is another error.
 	list = append(list, "if SELECT {outbox_pos}.CURRVAL FROM DUAL WHERE 1 = 0")
 	return strings.Join(list, "\n;; ")

@@ -232,12 +232,17 @@ func (c *grudging) Query(_ context.Context, _ string, _ []any, scan func(Row) er
 type zero struct{}
 
 func (zero) Scan(dst ...any) error {
-	*dst[0].(*int) = 0
+	switch d := dst[0].(type) {
+	case *int:
+		*d = 0
+	case *textColumn:
+		*d, *dst[1].(*textColumn) = `"R"`, `"S"`
+	}
 	return nil
 }
 
 // TestOracleCheckRelay: a table on which a role has no right at all is missing, and
-// no relay starts.
+// no relay starts. All rights that are missing are named.
 func TestOracleCheckRelay(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]error{
@@ -250,8 +255,14 @@ func TestOracleCheckRelay(t *testing.T) {
 		c := &grudging{err: errors.New(text)}
 		s := &Store{d: &d, q: Oracle.expand(Options{Prefix: "p_"}.names()), Config: Config{Pool: c, Options: Options{Prefix: "p_"}}}
 		s.handle = handle{s: s}
-		if err := s.CheckRelay(t.Context()); !errors.Is(err, want) {
+		s.names = s.Options.names()
+		err := s.CheckRelay(t.Context())
+		if !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", text, err, want)
+		}
+		if want == outbox.ErrRefused && (!strings.Contains(err.Error(), `GRANT INSERT, UPDATE, DELETE ON "S"."p_outbox" TO "R"`) ||
+			!strings.Contains(err.Error(), `GRANT UPDATE ON "S"."p_lane_marks" TO "R"`)) {
+			t.Errorf("not all rights are named: %v", err)
 		}
 	}
 }

@@ -66,9 +66,13 @@ var postgresDialect = Dialect{
 		Version:  `SELECT version()`,
 		Absent:   `SELECT t.name FROM (VALUES ` + eachTable("('%s', to_regclass({'%[1]s}))", ", ") + `) AS t(name, place) WHERE t.place IS NULL`,
 		ReadOnly: `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN 1 ELSE 0 END`,
-		// A right on some columns counts: somebody has thought about them.
+		// A right on some columns counts: somebody has thought about them. A schema of the
+		// search path that may not be used is passed over without a word.
 		Rights: `SELECT n.nspname::text, 'SCHEMA ' || quote_ident(n.nspname), 'USAGE', quote_ident(current_user)
-  FROM pg_catalog.pg_namespace n WHERE n.nspname = {named schema} AND NOT has_schema_privilege(n.oid, 'USAGE')
+  FROM pg_catalog.pg_namespace n WHERE NOT has_schema_privilege(n.oid, 'USAGE') AND (n.nspname = {named schema} OR {named schema} = ''
+    AND n.nspname IN (SELECT CASE s.name WHEN '$user' THEN current_user ELSE s.name END
+                        FROM (SELECT btrim(p.part, ' "') AS name FROM unnest(string_to_array(current_setting('search_path'), ',')) AS p(part)) s)
+    AND EXISTS (SELECT 1 FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = {~meta}))
 UNION ALL
 (SELECT u.place, CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE '' END || c.oid::regclass::text, u.privilege, quote_ident(current_user)
   FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS u(place, privilege, ord)
@@ -297,9 +301,10 @@ ON CONFLICT (lane, key_hash, ordering_key) DO UPDATE
    SET unparking = 0, why = EXCLUDED.why, parked_by = EXCLUDED.parked_by, parked_at = EXCLUDED.parked_at WHERE k.unparking <> 0`,
 		Unpark: `UPDATE {parked_keys} SET unparking = 1
  WHERE lane = $1::integer AND key_hash = $2::bigint AND ordering_key = $3::bytea AND unparking = 0`,
+		// NOT EXISTS would be a join, with all rows that are aside if they seem to be few.
 		Lift: `DELETE FROM {parked_keys} k USING unnest($1::integer[], $2::bigint[], $3::bytea[]) AS u(lane, key_hash, ordering_key)
  WHERE k.lane = u.lane AND k.key_hash = u.key_hash AND k.ordering_key = u.ordering_key AND k.unparking <> 0
-   AND NOT EXISTS (SELECT 1 FROM {deferred} o WHERE o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key AND o.due_at IS NULL)
+   AND (SELECT 1 FROM {deferred} o WHERE o.lane = u.lane AND o.key_hash = u.key_hash AND o.ordering_key = u.ordering_key AND o.due_at IS NULL LIMIT 1) IS NULL
 RETURNING k.lane, k.ordering_key`,
 		Parked: `SELECT lane, key_hash, ordering_key, unparking, parked_by, parked_at, why FROM {parked_keys}`,
 		ParkedRows: limited{`SELECT o.lane, o.id FROM unnest($1::integer[], $2::bigint[], $3::bytea[]) AS u(lane, key_hash, ordering_key)

@@ -92,8 +92,8 @@ func (s *Store) refusal(ctx context.Context, who duty, err error) error {
 	return fmt.Errorf("%w: %w", outbox.ErrRefused, err)
 }
 
-// lacking are the rights that are missing on what a text names.
-func (s *Store) lacking(ctx context.Context, who duty, text string) []lack {
+// askLacks is lacks on a connection of its own; nil where there is none to be had.
+func (s *Store) askLacks(ctx context.Context, who duty) []lack {
 	short, cancel := context.WithTimeout(ctx, rightsTimeout)
 	defer cancel()
 	c, err := s.Pool.Conn(short)
@@ -105,6 +105,17 @@ func (s *Store) lacking(ctx context.Context, who duty, text string) []lack {
 	if err != nil {
 		return nil
 	}
+	return list
+}
+
+// hidden are those of the rights that hide a whole schema while they are missing.
+func hidden(list []lack) []lack {
+	return slices.DeleteFunc(list, func(l lack) bool { return !strings.HasPrefix(l.object, "SCHEMA ") })
+}
+
+// lacking are the rights that are missing on what a text names.
+func (s *Store) lacking(ctx context.Context, who duty, text string) []lack {
+	list := s.askLacks(ctx, who)
 	// It is named whatever language the server speaks. One name may begin another.
 	longest := ""
 	for _, l := range list {
@@ -125,18 +136,7 @@ func (s *Store) CheckRelay(ctx context.Context) error {
 	}
 	return s.write(ctx, what, func(q Querier) error {
 		if s.q.TryRights != "" {
-			// Other errors say nothing of rights. Some servers call a table missing on which
-			// a role has none.
-			switch _, err := q.Exec(ctx, s.q.TryRights); {
-			case err == nil:
-			case s.d.denied(err):
-				return fmt.Errorf("%w: %w", outbox.ErrRefused, err)
-			case s.d.missing(err):
-				return err
-			}
-		}
-		if s.q.Rights == "" {
-			return nil
+			return s.tryRights(ctx, q)
 		}
 		list, err := s.lacks(ctx, q, relays)
 		if err == nil && len(list) > 0 {
@@ -144,6 +144,66 @@ func (s *Store) CheckRelay(ctx context.Context) error {
 		}
 		return err
 	})
+}
+
+// tryRights runs what takes one right of a relay each, to the last.
+func (s *Store) tryRights(ctx context.Context, q Querier) error {
+	var denied []error
+	var list []lack
+	for _, text := range strings.Split(s.q.TryRights, ";;") {
+		text = strings.TrimSpace(text)
+		var err error
+		if ask, ok := strings.CutPrefix(text, "if "); ok {
+			err = q.Query(ctx, ask, nil, func(Row) error { return nil })
+		} else {
+			_, err = q.Exec(ctx, text)
+		}
+		// Other errors say nothing of rights. Some servers call a table missing on which
+		// a role has none.
+		switch {
+		case err == nil:
+		case s.d.denied(err):
+			denied, list = append(denied, err), append(list, s.tried(text))
+		case s.d.missing(err):
+			return err
+		}
+	}
+	if len(denied) == 0 {
+		return nil
+	}
+	if s.q.Whom == "" {
+		return fmt.Errorf("%w: %w", outbox.ErrRefused, denied[0])
+	}
+	var role, place textColumn
+	if err := queryRow(ctx, q, s.q.Whom, nil, &role, &place); err != nil {
+		return err
+	}
+	for i := range list {
+		list[i].role = string(role)
+		if s.names.Schema == "" {
+			list[i].object = string(place) + "." + list[i].object
+		}
+	}
+	return fmt.Errorf("%w: %s: %w", outbox.ErrRefused, remedy(list), denied[0])
+}
+
+// tried is the right that a statement of TryRights takes: its first verb, on the
+// longest name in it.
+func (s *Store) tried(text string) (l lack) {
+	for _, word := range strings.Fields(text) {
+		if slices.Contains([]string{"SELECT", "INSERT", "UPDATE", "DELETE"}, word) {
+			l.right = word
+			break
+		}
+	}
+	for _, r := range rights {
+		for _, place := range strings.Fields(r.places) {
+			if name := s.names.Qualified(s.d.engine, place); len(name) > len(l.object) && strings.Contains(text, name) {
+				l.place, l.object = place, name
+			}
+		}
+	}
+	return l
 }
 
 // checkWrites refuses a server that only reads.

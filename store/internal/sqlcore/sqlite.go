@@ -33,6 +33,7 @@ var sqliteDialect = Dialect{
 	lanes:         func(first, n int64) any { return numbers('[', first, n, ']') },
 	missing:       func(err error) bool { return strings.Contains(err.Error(), "no such table") },
 	lacking:       lackingSQLite,
+	stale:         staleSQLite,
 	busy:          busySQLite,
 	refused:       func(err error) bool { c := codeSQLite(err); return c == 18 || c == 19 }, // too big, constraint
 	denied:        func(err error) bool { return strings.Contains(err.Error(), "readonly database") },
@@ -423,6 +424,10 @@ func readySQLite(ctx context.Context, c Querier) error {
 		return fmt.Errorf("%w: the text of this database is in UTF-16: use a file in UTF-8, which PRAGMA encoding says", outbox.ErrSchema)
 	}
 	return nil
+}
+
+func staleSQLite(err error) bool {
+	return strings.Contains(err.Error(), "no such index") || strings.Contains(err.Error(), "no such column")
 }
 
 // busySQLite: another connection has the write lock (SQLITE_BUSY, 5, with its

@@ -49,6 +49,7 @@ var sqlServerDialect = Dialect{
 	length:    "DATALENGTH",
 	here:      "SCHEMA_NAME()",
 	missing:   func(err error) bool { n := numberSQLServer(err); return n == 208 || n == 2812 },
+	stale:     func(err error) bool { n := numberSQLServer(err); return n == 207 || n == 308 },
 	busy: func(err error) bool {
 		// Deadlock, lock timeout, a conflict of snapshots, and a deadlock or timeout at
 		// an application's lock.

@@ -1,0 +1,1 @@
+SELECT '"' || USER || '"', '"' || SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') || '"' FROM DUAL
