@@ -34,6 +34,9 @@ func (*runCmd) Run(p *program) error {
 	if _, err := s.policy(); err != nil {
 		return err
 	}
+	if s.health == "" && (s.healthCount > 0 || s.healthAge > 0) {
+		return usagef("health_count or health_age is set and health is not: they are limits of the page /ready, which --health HOST:PORT serves")
+	}
 	if s.db == "" {
 		return notSet("db")
 	}

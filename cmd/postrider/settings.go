@@ -53,8 +53,8 @@ type relayFlags struct {
 	RequireOrder bool   `help:"Refuse a store that cannot keep order per key."`
 	Migrate      bool   `help:"Create or upgrade the tables at the start."`
 	Health       string `placeholder:"HOST:PORT" help:"Serve /live and /ready there by HTTP; :PORT is for this machine alone. Default: not served."`
-	HealthCount  string `placeholder:"N" help:"Not ready from so many pending messages on. Default: no limit."`
-	HealthAge    string `placeholder:"DURATION" help:"Not ready once the oldest pending message is so old. Default: no limit."`
+	HealthCount  string `placeholder:"N" help:"Not ready from so many pending messages on; goes with --health. Default: no limit."`
+	HealthAge    string `placeholder:"DURATION" help:"Not ready once the oldest pending message is so old; goes with --health. Default: no limit."`
 	LogFormat    string `placeholder:"FORMAT" help:"text or json. Default: text."`
 	LogLevel     string `placeholder:"LEVEL" help:"debug, info, warn or error. Debug shows every failed attempt. Default: info."`
 }

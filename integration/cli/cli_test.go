@@ -482,7 +482,10 @@ func TestBadServers(t *testing.T) {
 		}, 1, []string{"INSERT, UPDATE, DELETE on `", "`.`postrider_outbox` TO 'reader_", "GRANT UPDATE ON `", "`postrider_lane_marks` TO 'reader_"}},
 		{"no such route", func(t *testing.T) []string {
 			return []string{"run", "--db", migrated(t).url, "--nats", nats, "--routes", "mail"}
-		}, 3, []string{"mail", "migrate"}},
+		}, 3, []string{`no route "mail", the store has "default"`, "postrider migrate --routes mail"}},
+		{"limits of health pages that are not served", func(t *testing.T) []string {
+			return []string{"run", "--db", migrated(t).url, "--nats", nats, "--health-count", "1000"}
+		}, 2, []string{"health_count", "--health HOST:PORT"}},
 		{"no broker", func(t *testing.T) []string {
 			return []string{"run", "--db", migrated(t).url, "--nats", "nats://app:hunter2@127.0.0.1:1"}
 		}, 1, []string{"nats://127.0.0.1:1", "server runs"}},

@@ -1,5 +1,3 @@
-// Package readme holds the README's Go code true: it is the code between the
-// marks in this file, compiled and run.
 package readme
 
 import (
@@ -15,101 +13,15 @@ import (
 
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/integration/testenv"
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/sqlstore"
-	"github.com/postrider/postrider/transport"
 	"github.com/postrider/postrider/transport/natstransport"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// readme:write
-type OrderPlaced struct{ Order, Customer string }
-
-func place(ctx context.Context, db *sql.DB, box *outbox.Outbox[sqlstore.Tx], o OrderPlaced) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(ctx, `INSERT INTO orders (id, customer) VALUES ($1, $2)`, o.Order, o.Customer); err != nil {
-		return err
-	}
-	if _, err := box.Publish(ctx, tx, outbox.Publication{Value: o, Message: outbox.Message{
-		Destination: "shop.orders", Key: []byte(o.Customer)}}); err != nil {
-		return err
-	}
-	return tx.Commit() // the order and its message, or neither
-}
-
-// readme:end
-
-// readme:consume
-func consume(ctx context.Context, db *sql.DB, in *inbox.Inbox[sqlstore.Tx], types *outbox.Types, m jetstream.Msg) error {
-	msg, err := natstransport.Parse(m.Headers())
-	if err != nil {
-		return err
-	}
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	if _, err := in.Process(ctx, tx, msg.ID, "billing", func(ctx context.Context) error {
-		o, err := outbox.Decode[OrderPlaced](types, msg.Type, m.Data())
-		if err != nil {
-			return err
-		}
-		_, err = tx.ExecContext(ctx, `INSERT INTO bills (order_id) VALUES ($1)`, o.Order)
-		return err
-	}); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return err
-	}
-	return m.Ack() // a repeat too
-}
-
-// readme:end
-
-func deliver(ctx context.Context, db *sql.DB, js jetstream.JetStream, placed func(*outbox.Outbox[sqlstore.Tx]) error) error {
-	// readme:setup
-	store, err := sqlstore.New(db, sqlstore.PostgreSQL, nil)
-	if err != nil {
-		return err
-	}
-	if err := store.Migrate(ctx); err != nil {
-		return err
-	}
-	types := outbox.NewTypes()
-	if err := outbox.Register(types, "shop.order.placed", 1, outbox.JSON[OrderPlaced]()); err != nil {
-		return err
-	}
-	box, err := outbox.New(store, &outbox.Options{Types: types, Transport: "default", Source: "/shop"})
-	if err != nil {
-		return err
-	}
-	broker, err := natstransport.New(js, &natstransport.Options{Subjects: []string{"shop.orders"}})
-	if err != nil {
-		return err
-	}
-	if err := broker.Check(ctx); err != nil { // such as: no stream takes shop.orders
-		return err
-	}
-	r, err := relay.New(store, map[string]transport.Transport{"default": broker}, nil)
-	if err != nil {
-		return err
-	}
-	go r.Run(ctx) // as many processes as you like; r.Wake() after a commit saves it a poll
-	// readme:end
-	return placed(box)
-}
-
 func TestReadme(t *testing.T) {
 	t.Parallel()
-	source, err := os.ReadFile("readme_test.go")
+	source, err := os.ReadFile("shop.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,12 +32,9 @@ func TestReadme(t *testing.T) {
 	for _, mark := range []string{"write", "setup", "consume"} {
 		_, code, _ := strings.Cut(string(source), "// readme:"+mark+"\n")
 		code, _, _ = strings.Cut(code, "// readme:end\n")
-		code = strings.TrimRight(code, "\t\n")
-		if mark == "setup" {
-			code = strings.TrimPrefix(strings.ReplaceAll(code, "\n\t", "\n"), "\t")
-		}
-		if !strings.Contains(string(text), "```go\n"+code+"\n```") {
-			t.Errorf("README.md does not hold the %s code of this file:\n%s", mark, code)
+		code = strings.TrimRight(code, "\n")
+		if code == "" || !strings.Contains(string(text), "```go\n"+code+"\n```") {
+			t.Errorf("README.md does not hold the %s code of shop.go:\n%s", mark, code)
 		}
 	}
 }
@@ -158,12 +67,11 @@ func TestReadmeCodeDelivers(t *testing.T) {
 	defer js.DeleteStream(context.Background(), "shop")
 	relaying, stop := context.WithCancel(ctx)
 	defer stop()
-	var types *outbox.Types
-	err = deliver(relaying, db, js, func(box *outbox.Outbox[sqlstore.Tx]) error {
-		types = box.Types()
-		return place(ctx, db, box, OrderPlaced{Order: "1", Customer: "ada"})
-	})
+	box, err := start(relaying, db, js)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := place(ctx, db, box, OrderPlaced{Order: "1", Customer: "ada"}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := stream.GetMsg(ctx, 1)
@@ -194,7 +102,7 @@ func TestReadmeCodeDelivers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := consume(ctx, db, in, types, m); err != nil {
+		if err := consume(ctx, db, in, box.Types(), m); err != nil {
 			t.Fatal(err)
 		}
 	}

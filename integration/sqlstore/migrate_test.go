@@ -144,7 +144,7 @@ func TestRouteCountsAreFixed(t *testing.T) {
 		if n := number(t, db, `SELECT count(*) FROM postrider_routes`); n != 1 {
 			t.Errorf("a refused Migrate left %d routes, want 1", n)
 		}
-		wantSchemaError(t, "missing route: Check", other.Check(ctx), `"new"`, "postrider migrate")
+		wantSchemaError(t, "missing route: Check", other.Check(ctx), `no route "new", the store has "default"`, "postrider migrate --routes new", "Options.Routes")
 		more := e.store(t, db, &sqlstore.Options{Routes: []outbox.Route{{Name: "new", Ordered: 1, Unordered: 1}, {Name: "default"}}})
 		if err := more.Migrate(ctx); err != nil {
 			t.Fatalf("Migrate with another route: %v", err)

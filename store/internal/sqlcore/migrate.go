@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/schema"
@@ -406,7 +407,8 @@ func (s *Store) checkRoutes(ctx context.Context, q Querier, all bool) error {
 		have, ok := byName[want.Name]
 		switch {
 		case !ok && all:
-			return fmt.Errorf("%w: there is no route %q: run `postrider migrate` or Store.Migrate", outbox.ErrSchema, want.Name)
+			return fmt.Errorf("%w: there is no route %q, the store has %s: correct the name, or create it with `postrider migrate --routes %s` or with Options.Routes and Store.Migrate",
+				outbox.ErrSchema, want.Name, routeNames(stored), quoteWord(want.Name))
 		case !ok:
 		case want.Ordered != 0 && want.Ordered != have.Ordered || want.Unordered != 0 && want.Unordered != have.Unordered:
 			return fmt.Errorf("%w: route %q has %d ordered and %d unordered lanes in the database, %d and %d in the configuration: the counts are fixed once a route exists; configure the stored ones, or move to a new route",
@@ -417,6 +419,28 @@ func (s *Store) checkRoutes(ctx context.Context, q Querier, all bool) error {
 		return fmt.Errorf("%w: there is no route: run `postrider migrate` or Store.Migrate", outbox.ErrSchema)
 	}
 	return nil
+}
+
+// routeNames lists routes for a message.
+func routeNames(routes []outbox.Route) string {
+	if len(routes) == 0 {
+		return "none"
+	}
+	var names []string
+	for _, r := range routes {
+		names = append(names, strconv.Quote(r.Name))
+	}
+	return strings.Join(names, ", ")
+}
+
+// quoteWord is a name as a shell takes it.
+func quoteWord(name string) string {
+	if strings.ContainsFunc(name, func(c rune) bool {
+		return !strings.ContainsRune("-_./+=@%", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)
+	}) {
+		return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+	}
+	return name
 }
 
 func orDefault(n, otherwise int) int {
