@@ -17,6 +17,7 @@ import (
 	"github.com/postrider/postrider/transport/natstransport"
 )
 
+// OrderPlaced is the message.
 type OrderPlaced struct{ Order, Customer string }
 
 func place(ctx context.Context, db *sql.DB, box *outbox.Outbox[sqlstore.Tx], o OrderPlaced) error {
