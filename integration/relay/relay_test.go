@@ -37,8 +37,19 @@ var engines = []engine{
 	{"mysql", "mysql", testenv.MySQL, sqlstore.MySQL, true},
 }
 
-func onEngines(t *testing.T, run func(t *testing.T, g *rig)) {
-	for _, e := range engines {
+// named are engines of which none is started: they run where the environment names one.
+var named = []engine{
+	{"oracle", "oracle", testenv.Oracle, sqlstore.Oracle, true},
+	{"sqlserver", "sqlserver", testenv.SQLServer, sqlstore.SQLServer, true},
+}
+
+func onEngines(t *testing.T, run func(t *testing.T, g *rig)) { on(t, run, engines) }
+
+// onAll runs on those that the environment may name as well.
+func onAll(t *testing.T, run func(t *testing.T, g *rig)) { on(t, run, slices.Concat(engines, named)) }
+
+func on(t *testing.T, run func(t *testing.T, g *rig), list []engine) {
+	for _, e := range list {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
 			run(t, newRig(t, e, nil, nil))
@@ -46,10 +57,10 @@ func onEngines(t *testing.T, run func(t *testing.T, g *rig)) {
 	}
 }
 
-// onServers runs where several connections can write at once.
-func onServers(t *testing.T, run func(t *testing.T, e engine)) {
+// onServers runs where several connections can write at once, and on more.
+func onServers(t *testing.T, run func(t *testing.T, e engine), more ...engine) {
 	t.Parallel()
-	for _, e := range engines {
+	for _, e := range slices.Concat(engines, more) {
 		if e.late {
 			t.Run(e.name, func(t *testing.T) {
 				t.Parallel()
@@ -89,7 +100,11 @@ func newRig(t *testing.T, e engine, routes []outbox.Route, rec *transporttest.Op
 	if err := g.store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.db.Exec(`CREATE TABLE counters (k varchar(100) PRIMARY KEY, n bigint NOT NULL)`); err != nil {
+	number := "bigint"
+	if e.dialect == sqlstore.Oracle {
+		number = "number(19)"
+	}
+	if _, err := g.db.Exec(`CREATE TABLE counters (k varchar(100) PRIMARY KEY, n ` + number + ` NOT NULL)`); err != nil {
 		t.Fatal(err)
 	}
 	return g
@@ -146,7 +161,12 @@ func (g *rig) publishAt(key string, skew time.Duration) (end func(commit bool) e
 
 // number draws the key's next number and locks the key's row until the end of tx.
 func (g *rig) number(ctx context.Context, tx stores.Tx, key string) (n int, err error) {
-	if g.e.dialect != sqlstore.MySQL {
+	switch g.e.dialect {
+	case sqlstore.Oracle:
+		return g.numberIn(ctx, tx, key, ":1", "ORA-00001")
+	case sqlstore.SQLServer:
+		return g.numberIn(ctx, tx, key, "@p1", "duplicate key")
+	case sqlstore.PostgreSQL, sqlstore.SQLite:
 		err = tx.QueryRow(ctx, `INSERT INTO counters (k, n) VALUES ($1, 1) ON CONFLICT (k) DO UPDATE SET n = counters.n + 1 RETURNING n`, key).Scan(&n)
 		return n, err
 	}
@@ -159,6 +179,19 @@ func (g *rig) number(ctx context.Context, tx stores.Tx, key string) (n int, err 
 		return 0, err
 	}
 	err = tx.QueryRow(ctx, `SELECT LAST_INSERT_ID()`).Scan(&n)
+	return n, err
+}
+
+// numberIn is number with statements that every engine has. mark is its argument, and
+// taken is in the error of a row that is there.
+func (g *rig) numberIn(ctx context.Context, tx stores.Tx, key, mark, taken string) (n int, err error) {
+	if _, err := g.writer.ExecContext(ctx, `INSERT INTO counters (k, n) VALUES (`+mark+`, 0)`, key); err != nil && !strings.Contains(err.Error(), taken) {
+		return 0, err
+	}
+	if err := tx.Exec(ctx, `UPDATE counters SET n = n + 1 WHERE k = `+mark, key); err != nil {
+		return 0, err
+	}
+	err = tx.QueryRow(ctx, `SELECT n FROM counters WHERE k = `+mark, key).Scan(&n)
 	return n, err
 }
 
@@ -215,7 +248,7 @@ func (g *rig) inOrder() {
 // cursor inverts a key: T1 (key K) draws 1; T3 (another key, same lane) draws 2,
 // commits and is read; T1 commits; T2 (K, which waited for the lock) draws 3 and
 // commits. A read above the cursor returns 3 without 1.
-func TestLateCommitBelowCursor(t *testing.T) { onServers(t, lateCommitBelowCursor) }
+func TestLateCommitBelowCursor(t *testing.T) { onServers(t, lateCommitBelowCursor, named...) }
 
 func lateCommitBelowCursor(t *testing.T, e engine) {
 	g := newRig(t, e, []outbox.Route{{Name: "default", Ordered: 1, Unordered: 1}}, nil)
@@ -240,7 +273,7 @@ func lateCommitBelowCursor(t *testing.T, e engine) {
 // relays, one of which is replaced again and again.
 func TestLoad(t *testing.T) {
 	t.Parallel()
-	onEngines(t, func(t *testing.T, g *rig) {
+	onAll(t, func(t *testing.T, g *rig) {
 		const producers, each, keys = 6, 80, 10
 		opts := &relay.Options{TTL: 2 * time.Second}
 		_, stopA := g.start(opts)
@@ -376,7 +409,7 @@ func (g *rig) cut() {
 // keys in turn, under the keys' row locks; their ids sort the other way round.
 func TestClocksTenMinutesApart(t *testing.T) {
 	t.Parallel()
-	onEngines(t, func(t *testing.T, g *rig) {
+	onAll(t, func(t *testing.T, g *rig) {
 		const each, keys = 150, 3
 		skews := []time.Duration{-5 * time.Minute, 5 * time.Minute}
 		var wg sync.WaitGroup
@@ -400,7 +433,7 @@ func TestClocksTenMinutesApart(t *testing.T) {
 // TestSchedule holds a scheduled message back, through a restart of the relay.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
-	onEngines(t, func(t *testing.T, g *rig) {
+	onAll(t, func(t *testing.T, g *rig) {
 		due := time.Now().Add(5 * time.Second) // not before the first relay has read
 		r := g.record("k", "late")
 		r.Message.DeliverAt = due

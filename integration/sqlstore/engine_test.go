@@ -56,8 +56,8 @@ var (
 			return withSetting(dsn, "time_zone", fmt.Sprintf("'%c%02d:%02d'", sign, offset/3600, offset/60%60))
 		},
 	}
-	// Where it is, for there is none to start. The tests' own statements are not in its
-	// words: it has the suites.
+	// Where it is, for there is none to start. The tests' own statements are in its words
+	// where they went through engine.sql: it has the suites, limits and locks.
 	oracle = engine{
 		name: "oracle", dialect: sqlstore.Oracle, driver: "oracle", dsn: testenv.Oracle, databases: true,
 		timeZone: func(dsn, _ string) string { return dsn },
@@ -95,6 +95,11 @@ func withSetting(dsn, name, value string) string {
 // onEngines runs fn once per engine, in parallel.
 func onEngines(t *testing.T, fn func(t *testing.T, e engine)) {
 	on(t, fn, postgres, sqlite, mysql, native)
+}
+
+// onAll runs it on those that are not started as well, where they are.
+func onAll(t *testing.T, fn func(t *testing.T, e engine)) {
+	on(t, fn, postgres, sqlite, mysql, native, oracle, sqlserver)
 }
 
 // onSQL runs it on those of database/sql.
@@ -150,13 +155,38 @@ func (e engine) database(tb testing.TB) (*sql.DB, string) {
 // sql is text as the engine takes it, whose arguments $1, $2, ... stand in that
 // order.
 func (e engine) sql(text string) string {
-	if e.dialect == sqlstore.PostgreSQL {
+	switch e.dialect {
+	case sqlstore.PostgreSQL:
 		return text
+	case sqlstore.Oracle:
+		return argument.ReplaceAllString(table.ReplaceAllString(text, `"$0"`), ":$1")
+	case sqlstore.SQLServer:
+		return argument.ReplaceAllString(text, "@p$1")
 	}
 	return argument.ReplaceAllString(text, "?")
 }
 
-var argument = regexp.MustCompile(`\$\d+`)
+var (
+	argument = regexp.MustCompile(`\$(\d+)`)
+	table    = regexp.MustCompile(`\bpostrider_\w+`)
+)
+
+func TestStatementsInTheWordsOfEngines(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		e    engine
+		want string
+	}{
+		{postgres, `UPDATE postrider_lanes SET owner = $1, epoch = $2`},
+		{mysql, `UPDATE postrider_lanes SET owner = ?, epoch = ?`},
+		{oracle, `UPDATE "postrider_lanes" SET owner = :1, epoch = :2`},
+		{sqlserver, `UPDATE postrider_lanes SET owner = @p1, epoch = @p2`},
+	} {
+		if got := tc.e.sql(postgres.sql(`UPDATE postrider_lanes SET owner = $1, epoch = $2`)); got != tc.want {
+			t.Errorf("%s: got %s, want %s", tc.e.name, got, tc.want)
+		}
+	}
+}
 
 // id is an id as an argument.
 func (e engine) id(id outbox.ID) any {

@@ -45,7 +45,7 @@ func awkward() []outbox.Record {
 // TestAwkwardValues writes them one by one and all at once, which are different
 // encodings, and reads them as pending records, as lane rows and as dead
 // letters.
-func TestAwkwardValues(t *testing.T) { onEngines(t, awkwardValues) }
+func TestAwkwardValues(t *testing.T) { onAll(t, awkwardValues) }
 
 func awkwardValues(t *testing.T, e engine) {
 	s, db, _ := e.migrated(t, nil)
@@ -122,7 +122,7 @@ func awkwardValues(t *testing.T, e engine) {
 }
 
 func TestSizes(t *testing.T) {
-	onEngines(t, func(t *testing.T, e engine) {
+	onAll(t, func(t *testing.T, e engine) {
 		s, db, _ := e.migrated(t, &sqlstore.Options{MaxBytes: 4 << 20})
 		// More than one statement by rows, then by bytes; the order of the
 		// arguments is that of the positions across statements.
@@ -191,7 +191,7 @@ func TestSizes(t *testing.T) {
 // TestDuplicateLeavesNoRow: a duplicate in the last of several statements takes
 // back those of the first, of both tables and all routes, and nothing else.
 func TestDuplicateLeavesNoRow(t *testing.T) {
-	onEngines(t, func(t *testing.T, e engine) {
+	onAll(t, func(t *testing.T, e engine) {
 		s, db, _ := e.migrated(t, &sqlstore.Options{Routes: []outbox.Route{{Name: "default"}, {Name: "mail"}}})
 		pending := record("pending")
 		pending.Transport = "mail"
@@ -227,10 +227,10 @@ func TestDuplicateLeavesNoRow(t *testing.T) {
 		if err := tx.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		if n := number(t, db, `SELECT count(*) FROM postrider_outbox`); n != 3 {
+		if n := number(t, db, e.sql(`SELECT count(*) FROM postrider_outbox`)); n != 3 {
 			t.Errorf("hot rows: got %d, want 3", n)
 		}
-		if n := number(t, db, `SELECT count(*) FROM postrider_deferred`); n != 0 {
+		if n := number(t, db, e.sql(`SELECT count(*) FROM postrider_deferred`)); n != 0 {
 			t.Errorf("deferred rows: got %d, want 0", n)
 		}
 	})
@@ -239,13 +239,13 @@ func TestDuplicateLeavesNoRow(t *testing.T) {
 // TestAttemptsOutOfRange: another program may have written them. A relay counts
 // on from them and shifts by them: such a row must not reach it as a good one.
 func TestAttemptsOutOfRange(t *testing.T) {
-	onEngines(t, func(t *testing.T, e engine) {
+	onAll(t, func(t *testing.T, e engine) {
 		s, db, _ := e.migrated(t, nil)
 		bad := []outbox.Record{record("k"), record(""), record("")}
 		good := record("")
 		for i, attempts := range []int{-1, -5, math.MaxInt32} {
 			enlist(t, s, db, bad[i])
-			exec(t, db, fmt.Sprintf(`UPDATE postrider_outbox SET attempts = %d WHERE attempts = 0`, attempts))
+			exec(t, db, e.sql(fmt.Sprintf(`UPDATE postrider_outbox SET attempts = %d WHERE attempts = 0`, attempts)))
 		}
 		enlist(t, s, db, good)
 
@@ -292,7 +292,7 @@ func TestAttemptsOutOfRange(t *testing.T) {
 
 // TestLimits: what is as large as it gets, or as strange, comes back as it was.
 func TestLimits(t *testing.T) {
-	onEngines(t, func(t *testing.T, e engine) {
+	onAll(t, func(t *testing.T, e engine) {
 		s, db, _ := e.migrated(t, &sqlstore.Options{MaxBytes: 32 << 20})
 		big, empty, headers := record(""), record(""), record("")
 		big.Message.Body = make([]byte, 16<<20)
@@ -352,7 +352,7 @@ func TestLimits(t *testing.T) {
 
 // TestManyAtOnce: 10,000 records in one call of Enlist and one of SettleLanes.
 func TestManyAtOnce(t *testing.T) {
-	onEngines(t, func(t *testing.T, e engine) {
+	onAll(t, func(t *testing.T, e engine) {
 		s, db, _ := e.migrated(t, nil)
 		const many = 10_000
 		recs := make([]outbox.Record, many)
@@ -404,7 +404,7 @@ func TestManyAtOnce(t *testing.T) {
 			`SELECT count(*) FROM postrider_outbox`:                    3 * many / 10,
 			`SELECT count(*) FROM postrider_dead`:                      3 * many / 10,
 		} {
-			if n := number(t, db, text); n != want {
+			if n := number(t, db, e.sql(text)); n != want {
 				t.Errorf("%s: got %d, want %d", text, n, want)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/integration/stores"
+	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/sqlstore"
 )
@@ -19,8 +20,19 @@ func waitForLock(tb testing.TB, e engine, db *sql.DB) {
 	waits := func() bool {
 		return number(tb, db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
 	}
-	if e.dialect == sqlstore.MySQL {
+	switch e.dialect {
+	case sqlstore.MySQL:
 		waits = func() bool { return len(transactions(tb, db, "LOCK WAIT")) > 0 }
+	case sqlstore.SQLServer:
+		waits = func() bool {
+			return number(tb, db, `SELECT COUNT(*) FROM sys.dm_exec_requests WHERE database_id = DB_ID() AND blocking_session_id <> 0`) > 0
+		}
+	case sqlstore.Oracle:
+		var user string
+		if err := db.QueryRowContext(tb.Context(), `SELECT USER FROM DUAL`).Scan(&user); err != nil {
+			tb.Fatal(err)
+		}
+		waits = func() bool { return testenv.OracleWaits(tb, user) }
 	}
 	for end := time.Now().Add(time.Minute); !waits(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -112,7 +124,7 @@ func TestLaneLocks(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onServers(t, func(t *testing.T, e engine) {
+			on(t, func(t *testing.T, e engine) {
 				s, db, _ := e.migrated(t, nil)
 				ctx := t.Context()
 				due := record("hot")
@@ -138,7 +150,7 @@ func TestLaneLocks(t *testing.T) {
 				}
 				if name == "claim" {
 					// A parked key is not claimed anyway.
-					exec(t, db, `DELETE FROM postrider_parked_keys`)
+					exec(t, db, e.sql(`DELETE FROM postrider_parked_keys`))
 				} else {
 					exec(t, db, e.sql(`UPDATE postrider_lanes SET owner = $1`), e.id(owner))
 				}
@@ -167,13 +179,13 @@ func TestLaneLocks(t *testing.T) {
 				if wrong := <-result; wrong != "" {
 					t.Error(wrong)
 				}
-				if n := number(t, db, `SELECT count(*) FROM postrider_outbox WHERE attempts = 0 AND claim_token IS NULL`); n != 1 {
+				if n := number(t, db, e.sql(`SELECT count(*) FROM postrider_outbox WHERE attempts = 0 AND claim_token IS NULL`)); n != 1 {
 					t.Errorf("untouched hot rows: got %d, want 1", n)
 				}
-				if n := number(t, db, `SELECT max(tried_to) FROM postrider_lane_marks`); n != 0 {
+				if n := number(t, db, e.sql(`SELECT max(tried_to) FROM postrider_lane_marks`)); n != 0 {
 					t.Errorf("tried to: got %d, want 0", n)
 				}
-			})
+			}, postgres, mysql, native, oracle, sqlserver)
 		})
 	}
 }

@@ -64,6 +64,21 @@ func Oracle(tb testing.TB) string {
 	return u.String()
 }
 
+// OracleWaits reports whether a session of the user waits for another one, which only
+// the server's own tables tell.
+func OracleWaits(tb testing.TB, user string) bool {
+	tb.Helper()
+	admin, err := oracleServer.adminDB("oracle", os.Getenv(EnvOracle))
+	n := 0
+	if err == nil {
+		err = admin.QueryRowContext(tb.Context(), `SELECT COUNT(*) FROM v$session WHERE username = :1 AND blocking_session IS NOT NULL`, user).Scan(&n)
+	}
+	if err != nil {
+		tb.Fatalf("ask who waits: %v", err)
+	}
+	return n > 0
+}
+
 // dropUser ends the user's sessions first: the server drops nobody who is connected,
 // and learns late that a client has gone.
 func dropUser(admin *sql.DB, name string) error {
