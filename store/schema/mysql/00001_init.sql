@@ -5,6 +5,7 @@
 -- Ready rows. pos orders a lane and is drawn in the INSERT. No other index than the
 -- primary key is unique: an INSERT that meets an id, or what is left of a deleted
 -- one, in a unique index locks the gaps beside it until the transaction ends.
+-- AUTO_INCREMENT wants outbox_pos; ARCHITECTURE.md says why it is no sequence.
 CREATE TABLE IF NOT EXISTS {outbox} (
     pos              BIGINT          NOT NULL AUTO_INCREMENT,
     key_hash         BIGINT,
