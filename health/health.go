@@ -74,9 +74,18 @@ type Result struct {
 	Err error
 }
 
+// lateAfter is how long a check waits for the store's own answer when its context
+// has ended.
+const lateAfter = 100 * time.Millisecond
+
+// errLate is the error of a store that lets the end of a context pass by.
+var errLate = errors.New("the store did not answer in time, nor when its context ended")
+
 // Check asks the store of that name. now is handed to the store as it is, and
 // ends of ctx reach it. The error is that of an unknown name; what the store
-// itself has answered stands in the result.
+// itself has answered stands in the result. A store that goes on for more than
+// 100 ms when ctx has ended is unhealthy, and is not asked again until it has
+// answered: no check waits longer, and one call at most is left behind by each.
 func (r *Registry) Check(ctx context.Context, name string, now time.Time) (Result, error) {
 	e, err := r.get(name)
 	if err != nil {
@@ -110,6 +119,33 @@ func Worst(results []Result) (s Status) {
 }
 
 func (e entry) check(ctx context.Context, name string, now time.Time) Result {
+	late := Result{Name: name, Status: Unhealthy, Reason: "no answer in time", Err: errLate}
+	if e.late.Load() > 0 {
+		return late
+	}
+	done := make(chan Result, 1)
+	go func() { done <- e.ask(ctx, name, now) }()
+	select {
+	case r := <-done:
+		return r
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(lateAfter)
+	defer timer.Stop()
+	select {
+	case r := <-done:
+		return r
+	case <-timer.C:
+	}
+	e.late.Add(1)
+	go func() {
+		<-done
+		e.late.Add(-1)
+	}()
+	return late
+}
+
+func (e entry) ask(ctx context.Context, name string, now time.Time) Result {
 	r := Result{Name: name}
 	n, err := e.store.PendingCount(ctx, now)
 	switch {

@@ -28,12 +28,16 @@ type answers struct {
 	ageErr  error
 	asked   atomic.Int64
 	now     time.Time
-	patient bool // waits for the end of the context
+	patient bool          // waits for the end of the context
+	deaf    chan struct{} // waits for its closing, whatever becomes of the context
 }
 
 func (a *answers) PendingCount(ctx context.Context, now time.Time) (int64, error) {
 	a.asked.Add(1)
 	a.now = now
+	if a.deaf != nil {
+		<-a.deaf
+	}
 	if a.patient {
 		<-ctx.Done()
 		return 0, ctx.Err()
@@ -333,6 +337,39 @@ func TestHandlerAnswersAllWhoWaited(t *testing.T) {
 		}
 		if n := hung.asked.Load(); n != 1 {
 			t.Errorf("the store was asked %d times", n)
+		}
+	})
+}
+
+// A store that lets the end of its context pass by holds up nobody: its own status
+// says so, others are told of, and it is not asked again before it has answered.
+func TestHandlerOutlivesADeafStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var r health.Registry
+		deaf, well := &answers{deaf: make(chan struct{})}, &answers{count: 3}
+		if err := errors.Join(r.Add("deaf", deaf, nil), r.Add("well", well, nil)); err != nil {
+			t.Fatal(err)
+		}
+		h := health.NewHandler(&r, nil)
+		for i, limit := range []time.Duration{6 * time.Second, 0} {
+			began := time.Now()
+			code, body := get(h, "/ready")
+			if code != 503 || time.Since(began) > limit {
+				t.Errorf("look %d: got %d after %v, want 503 within %v", i+1, code, time.Since(began), limit)
+			}
+			if says := fmt.Sprint(body["stores"]); !strings.Contains(says, "no answer in time") || !strings.Contains(says, "pending:3") {
+				t.Errorf("look %d: %s", i+1, says)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if n := deaf.asked.Load(); n != 1 {
+			t.Errorf("the store was asked %d times before it had answered", n)
+		}
+		close(deaf.deaf)
+		synctest.Wait()
+		if code, body := get(h, "/ready"); code != 200 || deaf.asked.Load() != 2 {
+			t.Errorf("when it has answered: got %d, %v", code, body)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/postrider/postrider/outbox"
 )
@@ -21,6 +22,7 @@ type Registry struct {
 type entry struct {
 	store outbox.Store
 	at    Thresholds
+	late  *atomic.Int32 // checks that nobody waits for any more
 }
 
 // Add takes a store under a name of 1 to [outbox.MaxName] bytes without control
@@ -51,7 +53,7 @@ func (r *Registry) Add(name string, store outbox.Store, t *Thresholds) error {
 	if r.named == nil {
 		r.named = map[string]entry{}
 	}
-	r.named[name] = entry{store, at}
+	r.named[name] = entry{store, at, new(atomic.Int32)}
 	return nil
 }
 
