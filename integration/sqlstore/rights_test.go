@@ -93,6 +93,20 @@ func schemaThatIsHidden(t *testing.T, e engine) {
 	exec(t, ownerDB, `CREATE SCHEMA theirs`)
 	s = e.store(t, e.open(t, withParam(dsn, "search_path", "theirs")), nil)
 	wantSchemaError(t, "Check without tables", s.Check(t.Context()), "postrider migrate")
+	// Nor does one that hides tables of others, where there are ours to be seen.
+	if err := e.store(t, ownerDB, &sqlstore.Options{Schema: "second"}).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	role = testenv.Name("sees_")
+	db = e.as(t, ownerDB, withParam(dsn, "search_path", `"Ours",second`), role)
+	exec(t, ownerDB, `GRANT USAGE ON SCHEMA second TO `+role)
+	exec(t, ownerDB, `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA second TO `+role)
+	exec(t, ownerDB, `GRANT USAGE ON ALL SEQUENCES IN SCHEMA second TO `+role)
+	s = e.store(t, db, nil)
+	if err := errors.Join(s.Check(t.Context()), s.CheckRelay(t.Context())); err != nil {
+		t.Errorf("with tables of ours behind those that are hidden: %v", err)
+	}
+	relays(t, s, s, db)
 }
 
 // relays does what a relay does with s, which is over db, and its operators with op.

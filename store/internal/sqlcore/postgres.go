@@ -67,9 +67,10 @@ var postgresDialect = Dialect{
 		Absent:   `SELECT t.name FROM (VALUES ` + eachTable("('%s', to_regclass({'%[1]s}))", ", ") + `) AS t(name, place) WHERE t.place IS NULL`,
 		ReadOnly: `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN 1 ELSE 0 END`,
 		// A right on some columns counts: somebody has thought about them. A schema of the
-		// search path that may not be used is passed over without a word.
+		// search path that may not be used is passed over without a word; that is no harm
+		// where tables are seen in another.
 		Rights: `SELECT n.nspname::text, 'SCHEMA ' || quote_ident(n.nspname), 'USAGE', quote_ident(current_user)
-  FROM pg_catalog.pg_namespace n WHERE NOT has_schema_privilege(n.oid, 'USAGE') AND (n.nspname = {named schema} OR {named schema} = ''
+  FROM pg_catalog.pg_namespace n WHERE NOT has_schema_privilege(n.oid, 'USAGE') AND (n.nspname = {named schema} OR {named schema} = '' AND to_regclass({'meta}) IS NULL
     AND n.nspname IN (SELECT CASE s.name WHEN '$user' THEN current_user ELSE s.name END
                         FROM (SELECT btrim(p.part, ' "') AS name FROM unnest(string_to_array(current_setting('search_path'), ',')) AS p(part)) s)
     AND EXISTS (SELECT 1 FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = {~meta}))

@@ -1,5 +1,5 @@
 SELECT n.nspname::text, 'SCHEMA ' || quote_ident(n.nspname), 'USAGE', quote_ident(current_user)
-  FROM pg_catalog.pg_namespace n WHERE NOT has_schema_privilege(n.oid, 'USAGE') AND (n.nspname = '' OR '' = ''
+  FROM pg_catalog.pg_namespace n WHERE NOT has_schema_privilege(n.oid, 'USAGE') AND (n.nspname = '' OR '' = '' AND to_regclass('"postrider_meta"') IS NULL
     AND n.nspname IN (SELECT CASE s.name WHEN '$user' THEN current_user ELSE s.name END
                         FROM (SELECT btrim(p.part, ' "') AS name FROM unnest(string_to_array(current_setting('search_path'), ',')) AS p(part)) s)
     AND EXISTS (SELECT 1 FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'postrider_meta'))
