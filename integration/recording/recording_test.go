@@ -433,6 +433,7 @@ func readStep(t *testing.T, d *drive) {
 	d.r.on("ReadRanges", laneRow(2, 30, 3, b, nowMicro, int64(1), nil, nil), laneRow(1, 20, 1, a, nil, int64(0), prev, nil), laneRow(1, 21, 1, big, nil, int64(0), nil, int64(5)))
 	d.r.on("BodyPart", row{[]byte("12345")})
 	d.r.on("KeyPrevs", row{int64(0), hash, key, int64(7)})
+	d.r.on("KeysAbove", row{int64(1), hash, int64(2)}, row{int64(1), hash, int64(7)})
 	d.r.on("KeyPrevsAbove", row{int64(1), hash, key, int64(7)}, row{int64(1), hash, key, int64(2)}, row{int64(1), hash, key, int64(11)})
 	dst := make([]outbox.LaneRow, 64)
 	reads := []outbox.LaneRead{{Lane: 1, After: 10, Seen: []outbox.SeenKey{{Hash: hash, Pos: 3}}}, {Lane: 3, UpTo: 99}}

@@ -224,6 +224,12 @@ func (p *planned) relay() {
 		}
 		return err
 	})
+	// What is seen lies 512 positions below the cursor; most of it is of one key.
+	seen := []outbox.LaneRead{{Lane: hotLane, After: middle, Seen: []outbox.SeenKey{{Hash: outbox.KeyHash([]byte("hot")), Pos: middle - 512}}}}
+	p.atMost("read beside a key that is seen", 32*6+2*1024, 32, func() error {
+		_, err := p.s.ReadLanes(ctx, seen, rows[:32])
+		return err
+	})
 	p.atMost("sweep 24 lanes", 24*32*6, 24*32, func() error {
 		_, err := p.s.SweepLanes(ctx, reads, make([]outbox.LaneSpot, 24*32))
 		return err

@@ -234,6 +234,7 @@ type texts struct {
 	// The last rows of keys at or below the cursor; "" where reads tell. Above is of
 	// keys that are seen up to a position; "" where that spares nothing.
 	KeyPrevs      string // u(read, lane, key_hash, after), by reads
+	KeysAbove     string // u(group, lane, above, after, key_hash): of more than asked, lane, key_hash and pos; "" where KeyPrevsAbove costs no more
 	KeyPrevsAbove string // u(read, lane, key_hash, above, after)
 	// By hints, where the engine has them; else empty.
 	SettleAt       string // u(lane, pos, id, hint), in the order of positions

@@ -79,11 +79,11 @@ func TestStatementsAreGolden(t *testing.T) {
 
 // optional are statements that an engine may do without.
 var optional = map[string][]string{
-	"PostgreSQL": {"TryRights", "Whom", "KeyPrevs", "KeyPrevsAbove", "Unfit", "Foreign", "DropInbox", "SettleSpan", "SettleAll", "Unlock", "LockRoutes"},
-	"SQLite":     {"ReadOnly", "Whom", "Rights", "KeyPrevs", "KeyPrevsAbove", "Unfit", "Foreign", "DropInbox", "BodyPart", "HasSchema", "QueueOne", "QueueMany", "Where", "Lock", "Unlock", "SettleAll", "SettleMarked", "SettleAt", "SettleMarkedAt", "LockRoutes"},
+	"PostgreSQL": {"TryRights", "Whom", "KeyPrevs", "KeysAbove", "KeyPrevsAbove", "Unfit", "Foreign", "DropInbox", "SettleSpan", "SettleAll", "Unlock", "LockRoutes"},
+	"SQLite":     {"ReadOnly", "Whom", "Rights", "KeyPrevs", "KeysAbove", "KeyPrevsAbove", "Unfit", "Foreign", "DropInbox", "BodyPart", "HasSchema", "QueueOne", "QueueMany", "Where", "Lock", "Unlock", "SettleAll", "SettleMarked", "SettleAt", "SettleMarkedAt", "LockRoutes"},
 	"MySQL":      {"Rights", "EnlistOne", "EnlistMany", "Where", "SettleSpan", "SettleMarked", "SettleAt", "SettleMarkedAt", "LockRoutes"},
-	"Oracle":     {"Rights", "EnlistOne", "EnlistMany", "Where", "Unfit", "Lock", "Unlock", "KeyPrevs", "KeyPrevsAbove", "SettleSpan", "SettleMarked", "SettleAt", "SettleMarkedAt"},
-	"SQL Server": {"TryRights", "Whom", "LockRoutes", "EnlistOne", "EnlistMany", "QueueOne", "DeferOne", "Unfit", "Foreign", "Where", "Unlock", "SettleSpan", "SettleAll", "SettleAt", "SettleMarkedAt", "DropInbox"},
+	"Oracle":     {"Rights", "EnlistOne", "EnlistMany", "Where", "Unfit", "Lock", "Unlock", "KeyPrevs", "KeysAbove", "KeyPrevsAbove", "SettleSpan", "SettleMarked", "SettleAt", "SettleMarkedAt"},
+	"SQL Server": {"KeysAbove", "TryRights", "Whom", "LockRoutes", "EnlistOne", "EnlistMany", "QueueOne", "DeferOne", "Unfit", "Foreign", "Where", "Unlock", "SettleSpan", "SettleAll", "SettleAt", "SettleMarkedAt", "DropInbox"},
 }
 
 func TestDialectsAreComplete(t *testing.T) {

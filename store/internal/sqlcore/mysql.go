@@ -263,6 +263,8 @@ UNION ALL |
   FROM (SELECT k.lane, k.key_hash, MAX(k.pos) AS pos FROM {outbox} k FORCE INDEX ({=outbox_key})
          WHERE k.lane = #2 AND k.key_hash IN (#3..) AND k.pos <= #4 GROUP BY k.lane, k.key_hash) x
   STRAIGHT_JOIN {outbox} p FORCE INDEX ({=outbox_lane}) ON p.lane = x.lane AND p.pos = x.pos)]]`,
+		KeysAbove: `SELECT k.lane, k.key_hash, k.pos FROM {outbox} k FORCE INDEX ({=outbox_key})
+ WHERE [[ OR |k.lane = #2 AND k.pos > #3 AND k.pos <= #4 AND k.key_hash IN (#5..)]]`,
 		// Ranges that are empty as a rule. Downwards from the cursor there would be all
 		// that the key has delivered, for as long as an old snapshot keeps purge away.
 		KeyPrevsAbove: `SELECT k.lane, k.key_hash, k.ordering_key, k.pos FROM {outbox} k FORCE INDEX ({=outbox_key})

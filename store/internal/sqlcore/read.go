@@ -1,7 +1,6 @@
 package sqlcore
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -122,97 +121,6 @@ func (h handle) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []ou
 		sort.Stable(sorted)
 	}
 	return n, nil
-}
-
-// keyPrevs asks for the KeyPrev of rows, where the read that returned them does not
-// tell; at is the read of each. It is a later look than the read's, and misses
-// nothing for that: who was the first to write a row of a key had committed before
-// the next one drew its position.
-func (s *Store) keyPrevs(ctx context.Context, q Querier, reads []outbox.LaneRead, at []int, rows []outbox.LaneRow) error {
-	if s.q.KeyPrevs == "" {
-		return nil
-	}
-	prevs := map[keyOf]prev{}
-	// A key that is seen up to a position has next to nothing between there and
-	// the cursor; any other may have all that waits for it, and the largest is
-	// asked for.
-	seen, unseen := s.Rows(4), s.Rows(4)
-	all, any := false, false
-	for i := range rows {
-		r, k := &rows[i], keyOf{at[i], rows[i].KeyHash}
-		rd := &reads[k.read]
-		if _, asked := prevs[k]; asked || r.Record.Message.Key == nil || rd.After == 0 {
-			continue
-		}
-		prevs[k] = prev{}
-		above := rd.SeenUpTo(k.hash)
-		if s.q.KeyPrevsAbove == "" {
-			above = 0
-		}
-		switch {
-		case above == 0:
-			all = true
-			unseen.Int(int64(k.read))
-			unseen.Int(int64(r.Lane))
-			unseen.Int(k.hash)
-			unseen.Int(rd.After)
-		case above < rd.After:
-			any = true
-			seen.Int(int64(r.Lane))
-			seen.Int(k.hash)
-			seen.Int(above)
-			seen.Int(rd.After)
-		}
-	}
-	if all {
-		err := q.Query(ctx, s.q.KeyPrevs, unseen.Args(), func(sr Row) error {
-			var k keyOf
-			var p prev
-			err := sr.Scan(&k.read, &k.hash, &p.key, &p.pos)
-			prevs[k] = p
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if any {
-		err := q.Query(ctx, s.q.KeyPrevsAbove, seen.Args(), func(sr Row) error {
-			var lane, hash int64
-			var p prev
-			err := sr.Scan(&lane, &hash, &p.key, &p.pos)
-			for i := range reads {
-				rd, k := &reads[i], keyOf{i, hash}
-				last, asked := prevs[k]
-				if asked && int64(rd.Lane) == lane && rd.SeenUpTo(hash) < p.pos && p.pos <= rd.After && last.pos < p.pos {
-					prevs[k] = p
-				}
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	for i := range rows {
-		p, key := prevs[keyOf{at[i], rows[i].KeyHash}], rows[i].Record.Message.Key
-		if rows[i].KeyPrev = p.pos; p.pos != 0 && !bytes.Equal(p.key, key) {
-			rows[i].KeyPrev = -1 // of another key with that hash; what nobody holds has the key read
-		}
-	}
-	return nil
-}
-
-// keyOf is a key hash as a read asks for it, prev the last row of that hash at or
-// below the read's cursor.
-type keyOf struct {
-	read int
-	hash int64
-}
-
-type prev struct {
-	key bytesColumn
-	pos int64
 }
 
 func (r *row) laneRow() outbox.LaneRow {
