@@ -500,6 +500,7 @@ func settleStep(t *testing.T, d *drive) {
 	later := acc(1)
 	later.Later = true
 	d.r.on("SettleKeys", row{rowID(1), outbox.KeyHash([]byte("k")), []byte("k")}, row{rowID(2), nil, nil})
+	d.r.on("Lettered", row{int64(1), outbox.KeyHash([]byte("k"))})
 	settle("counted", outbox.SettleRequest{Settlements: []outbox.Settlement{later, acc(2)}, TriedTo: []outbox.LaneMark{{Lane: 1, Epoch: 4, Pos: 5}}}, outbox.Settled, outbox.Settled)
 
 	other := func(n byte, o outbox.SettleOutcome) outbox.Settlement {

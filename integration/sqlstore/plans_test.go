@@ -201,6 +201,7 @@ func TestPostgresPlans(t *testing.T) {
 		{"Lift", []any{fmt.Sprintf("{%d,%d}", asideLane, hotLane), fmt.Sprintf("{%d,%d}", outbox.KeyHash(asideKey), hash), fmt.Sprintf("{%s,hot}", asideKey)}, 10, 0},
 		{"Leases", []any{owner}, 50, 0},
 		{"Parked", nil, keys, keys},
+		{"Lettered", []any{fmt.Sprintf("{%d,%d}", hotLane, asideLane), fmt.Sprintf("{%d,%d}", hash, outbox.KeyHash(asideKey))}, 2, 20},
 		{"LettersFrom", []any{fmt.Sprintf("{%d,%d}", hotLane, asideLane), fmt.Sprintf("{%d,%d}", hash, outbox.KeyHash(asideKey)), fmt.Sprintf("{%d,%d}", middle, middle)}, 1024, 60},
 		{"CountLater", []any{fmt.Sprintf("{%d,%d}", hotLane, hotLane), fmt.Sprintf("{%d,%d}", hash, hash), "{hot,hot}",
 			fmt.Sprintf("{%d,%d}", counted, middle), fmt.Sprintf("{%d,%d}", middle, middle+100), "{2,1}"}, 1024, 16 * 1024},

@@ -243,6 +243,7 @@ type texts struct {
 	SettleSpan     string // a span; "" where rows are not kept by position
 	SettleAll      string // u(lane, pos, id), by lanes; "" where Settle is one statement
 	SettleKeys     string // u(lane, pos, id); returns ids, key hashes and keys
+	Lettered       string // u(lane, key_hash): those that have letters
 	LettersFrom    string // u(lane, key_hash, below): lane, key_hash and position of the 1,024th letter, where there are so many
 	CountLater     string // u(lane, key_hash, key, from, below, more)
 	SettleMarked   string // u(lane, pos, id), m(lane, epoch, pos), owner; "" if it takes a transaction

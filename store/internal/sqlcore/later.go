@@ -53,6 +53,10 @@ func (s *Store) countLater(ctx context.Context, q Querier, d *delivered) error {
 	slices.SortFunc(keys, func(a, b laneKey) int {
 		return cmp.Or(cmp.Compare(a.lane, b.lane), strings.Compare(a.key, b.key))
 	})
+	keys, err := s.lettered(ctx, q, keys)
+	if err != nil || len(keys) == 0 {
+		return err
+	}
 	starts, err := s.lettersFrom(ctx, q, d, keys)
 	if err != nil {
 		return err
@@ -96,6 +100,31 @@ func (s *Store) countLater(ctx context.Context, q Querier, d *delivered) error {
 // hashedKey is as much of a key as the index of dead letters knows: two keys of
 // one hash share their 1,024.
 type hashedKey struct{ lane, hash int64 }
+
+// lettered are those of the keys that have letters: few of a lane, mostly, and what
+// else is asked of a key, and written, costs more.
+func (s *Store) lettered(ctx context.Context, q Querier, keys []laneKey) ([]laneKey, error) {
+	has := map[hashedKey]bool{}
+	for part := range slices.Chunk(keys, chunkRows) {
+		w := s.Rows(2)
+		for _, k := range part {
+			w.Int(k.lane)
+			w.Int(outbox.KeyHash([]byte(k.key)))
+		}
+		err := q.Query(ctx, s.q.Lettered, w.Args(), func(r Row) error {
+			var k hashedKey
+			err := r.Scan(&k.lane, &k.hash)
+			has[k] = true
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return slices.DeleteFunc(keys, func(k laneKey) bool {
+		return !has[hashedKey{k.lane, outbox.KeyHash([]byte(k.key))}]
+	}), nil
+}
 
 // lettersFrom tells from which position on the letters of each key are counted
 // for, where not all are.

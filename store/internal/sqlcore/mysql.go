@@ -280,6 +280,9 @@ UNION ALL |
 		SettleKeys: `> SELECT o.id, o.key_hash, o.ordering_key
   FROM {u:row} STRAIGHT_JOIN {outbox} o FORCE INDEX ({=outbox_lane}) ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id FOR UPDATE
 ;; {erase}`,
+		// EXISTS may become a join, which reads all letters.
+		Lettered: `SELECT u.lane, u.key_hash FROM ` + rowsMySQL("lane", "key_hash") + `
+ WHERE (SELECT 1 FROM {dead} d FORCE INDEX ({=dead_key}) WHERE d.lane = u.lane AND d.key_hash = u.key_hash LIMIT 1) IS NOT NULL`,
 		LettersFrom: `[[
 UNION ALL |
 (SELECT d.lane, d.key_hash, d.pos FROM {dead} d FORCE INDEX ({=dead_key}) WHERE d.lane = #1 AND d.key_hash = #2 AND d.pos < #3 ORDER BY d.pos DESC LIMIT 1 OFFSET 1023)]]`,

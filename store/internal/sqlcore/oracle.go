@@ -110,6 +110,7 @@ var oracleDialect = Dialect{
 		"{u:row}", rowsOracle("u", 1, "lane", "pos", "#id"),
 		"{u:owner}", rowsOracle("u", 1, "#owner"),
 		"{u:key}", rowsOracle("u", 1, "lane", "key_hash", "#ordering_key"),
+		"{u:lettered}", rowsOracle("u", 1, "lane", "key_hash"),
 		"{u:letters}", rowsOracle("u", 1, "lane", "key_hash", "below"),
 		"{u:range}", rowsOracle("u", 1, "lane", "after_pos", "upto_pos"),
 		"{u:key range}", rowsOracle("u", 1, "lane", "after_pos", "upto_pos", "key_hash", "#ordering_key"),
@@ -254,6 +255,8 @@ SELECT u.ord, {o.lean row}, {claimed}, {prev}, CAST(NULL AS VARCHAR2(1)) AS hint
 ;; {erase}`,
 		SettleKeys: `> SELECT /*+ USE_NL(o) INDEX(o (lane pos)) */ o.id, o.key_hash, o.ordering_key FROM {outbox} o WHERE {named} ORDER BY o.lane, o.pos FOR UPDATE
 ;; {erase}`,
+		Lettered: `SELECT u.lane, u.key_hash FROM {u:lettered}
+ WHERE EXISTS (SELECT /*+ NO_UNNEST INDEX(d (lane key_hash pos)) */ 1 FROM {dead} d WHERE d.lane = u.lane AND d.key_hash = u.key_hash)`,
 		LettersFrom: `SELECT u.lane, u.key_hash, x.pos FROM {u:letters} CROSS APPLY (SELECT /*+ INDEX_DESC(d (lane key_hash pos)) */ d.pos FROM {dead} d
   WHERE d.lane = u.lane AND d.key_hash = u.key_hash AND d.pos < u.below ORDER BY d.pos DESC OFFSET 1023 ROWS FETCH NEXT 1 ROWS ONLY) x`,
 		CountLater: `UPDATE /*+ INDEX(d (lane key_hash pos)) */ {dead} d SET d.later_out = d.later_out + #6

@@ -226,6 +226,8 @@ UNION ALL SELECT lane FROM {deferred} WHERE lane = {every_lane} AND id = $1::uui
  WHERE o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id`,
 		SettleKeys: `DELETE FROM {outbox} o USING unnest($1::integer[], $2::bigint[], $3::uuid[]) AS u(lane, pos, id)
  WHERE o.lane = u.lane AND o.pos = u.pos AND o.id = u.id RETURNING o.id, o.key_hash, o.ordering_key`,
+		Lettered: `SELECT u.lane, u.key_hash FROM unnest($1::integer[], $2::bigint[]) AS u(lane, key_hash)
+ WHERE (SELECT 1 FROM {dead} d WHERE d.lane = u.lane AND d.key_hash IS NOT NULL AND d.key_hash = u.key_hash LIMIT 1) IS NOT NULL`,
 		LettersFrom: `SELECT u.lane, u.key_hash, o.pos FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS u(lane, key_hash, below)
  CROSS JOIN LATERAL (SELECT d.pos FROM {dead} d WHERE d.lane = u.lane AND d.key_hash IS NOT NULL AND d.key_hash = u.key_hash AND d.pos < u.below
                       ORDER BY d.lane DESC, d.key_hash DESC, d.pos DESC OFFSET 1023 LIMIT 1) o`,

@@ -213,6 +213,8 @@ SELECT u.ord, {o.row}, {claimed}, NULL, NULL, NULL FROM u CROSS JOIN {outbox} o
    AND lane = CAST(substr(?3, (pos - ?1) * 26 + 17, 10) AS INTEGER)`,
 		Settle:     `DELETE FROM {outbox} WHERE (pos, lane, id) IN (SELECT u.pos, u.lane, u.id FROM {u:row}) RETURNING id`,
 		SettleKeys: `DELETE FROM {outbox} WHERE (pos, lane, id) IN (SELECT u.pos, u.lane, u.id FROM {u:row}) RETURNING id, key_hash, ordering_key`,
+		Lettered: `SELECT u.lane, u.key_hash FROM ` + rowsSQLite("lane", "key_hash") + `
+ WHERE EXISTS (SELECT 1 FROM {dead} d WHERE d.lane = u.lane AND d.key_hash IS NOT NULL AND d.key_hash = u.key_hash)`,
 		LettersFrom: `SELECT u.lane, u.key_hash, d.pos FROM ` + rowsSQLite("lane", "key_hash", "below") + ` CROSS JOIN {dead} d
  WHERE d.rowid = (SELECT p.rowid FROM {dead} p WHERE p.lane = u.lane AND p.key_hash IS NOT NULL AND p.key_hash = u.key_hash AND p.pos < u.below
                    ORDER BY p.pos DESC LIMIT 1 OFFSET 1023)`,

@@ -122,6 +122,7 @@ var sqlServerDialect = Dialect{
 		"{u:defer}", rowsSQLServer(1, "u", "lane", "#id", "aside"),
 		"{u:key}", rowsSQLServer(1, "u", "lane", "key_hash", "#ordering_key"),
 		"{u:park}", rowsSQLServer(1, "u", "lane", "key_hash", "#ordering_key", "$why"),
+		"{u:lettered}", rowsSQLServer(1, "u", "lane", "key_hash"),
 		"{u:letters}", rowsSQLServer(1, "u", "lane", "key_hash", "below"),
 		"{u:later}", rowsSQLServer(1, "u", "lane", "key_hash", "#ordering_key", "start", "below", "more"),
 		"{m:mark}", rowsSQLServer(2, "m", "lane", "epoch", "pos"),

@@ -157,6 +157,9 @@ UNION ALL SELECT o.lane FROM {lanes} l JOIN {deferred} o {deferred by id} ON o.l
 	SettleKeys: `DELETE o OUTPUT deleted.id, deleted.key_hash, deleted.ordering_key
   FROM {u:row} JOIN {outbox} o {row by pos} ON o.lane = u.lane AND o.pos = u.pos AND o.id = u.id
 {plan}`,
+	Lettered: `SELECT u.lane, u.key_hash FROM {u:lettered}
+ CROSS APPLY (SELECT TOP (1) d.pos FROM {dead} d WITH (INDEX ({=dead_key}), FORCESEEK) WHERE d.lane = u.lane AND d.key_hash = u.key_hash) x
+{plan}`,
 	LettersFrom: `SELECT u.lane, u.key_hash, x.pos FROM {u:letters}
  CROSS APPLY (SELECT d.pos FROM {dead} d WITH (INDEX ({=dead_key}), FORCESEEK) WHERE d.lane = u.lane AND d.key_hash = u.key_hash AND d.pos < u.below
                ORDER BY d.pos DESC OFFSET 1023 ROWS FETCH NEXT 1 ROWS ONLY) x
