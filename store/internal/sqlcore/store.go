@@ -461,7 +461,7 @@ func (s *Store) explain(ctx context.Context, who duty, err error) error {
 		}
 		return fmt.Errorf("%w: a table is missing (%s): run `postrider migrate` or Store.Migrate: %w", outbox.ErrSchema, s.place(), err)
 	case s.d.stale != nil && s.d.stale(err):
-		return fmt.Errorf("%w: an index or a column is missing (%s): the tables are not those of this program: add what is missing as `postrider schema` has it, or drop them and run `postrider migrate` or Store.Migrate: %w",
+		return fmt.Errorf("%w: an index or a column is missing (%s): the tables are not those of this program: add what is missing as `postrider schema` has it, or, if no message in them is needed, drop them and run `postrider migrate` or Store.Migrate: %w",
 			outbox.ErrSchema, s.place(), err)
 	case s.d.tooLarge != nil && s.d.tooLarge(err):
 		return fmt.Errorf("%w: it does not fit a packet: raise max_allowed_packet of the server and of its clients, or lower MaxBytes: %w", outbox.ErrRefused, err)
