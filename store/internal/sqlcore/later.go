@@ -97,8 +97,8 @@ func (s *Store) countLater(ctx context.Context, q Querier, d *delivered) error {
 	return flush()
 }
 
-// hashedKey is as much of a key as the index of dead letters knows: two keys of
-// one hash share their 1,024.
+// hashedKey is as much of a key as indexes know: two keys of one hash share their
+// 1,024 letters.
 type hashedKey struct{ lane, hash int64 }
 
 // lettered are those of the keys that have letters: few of a lane, mostly, and what

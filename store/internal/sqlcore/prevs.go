@@ -126,9 +126,12 @@ func (s *Store) withNews(ctx context.Context, q Querier, keys []seenKey) (news [
 	slices.SortFunc(keys, func(a, b seenKey) int {
 		return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(a.after, b.after), cmp.Compare(far(a), far(b)), cmp.Compare(a.hash, b.hash))
 	})
+	at := make(map[hashedKey][]int, len(keys)) // of keys
 	w, group := s.Rows(5), int64(0)
 	w.Grow(len(keys))
 	for i, k := range keys {
+		p := hashedKey{k.lane, k.hash}
+		at[p] = append(at[p], i)
 		limit := int64(0)
 		if n := far(k); n < 63 {
 			limit = max(k.after-1<<n, 0)
@@ -142,19 +145,23 @@ func (s *Store) withNews(ctx context.Context, q Querier, keys []seenKey) (news [
 		w.Int(k.after)
 		w.Int(k.hash)
 	}
-	type place struct{ lane, hash int64 }
-	found := map[place][]int64{}
+	has := make([]bool, len(keys))
 	err = q.Query(ctx, s.q.KeysAbove, w.Args(), func(sr Row) error {
-		var p place
+		var p hashedKey
 		var pos int64
 		err := sr.Scan(&p.lane, &p.hash, &pos)
-		found[p] = append(found[p], pos)
+		for _, i := range at[p] {
+			has[i] = has[i] || keys[i].above < pos && pos <= keys[i].after
+		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(keys, func(k seenKey) bool {
-		return !slices.ContainsFunc(found[place{k.lane, k.hash}], func(pos int64) bool { return k.above < pos && pos <= k.after })
-	}), nil
+	for i, k := range keys {
+		if has[i] {
+			news = append(news, k)
+		}
+	}
+	return news, nil
 }
