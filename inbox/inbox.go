@@ -20,7 +20,9 @@ type Store[Tx any] interface {
 	// Reserve inserts r inside tx, or takes over a record that has expired at
 	// r.ProcessedAt (ExpiresAt <= ProcessedAt). A concurrent reservation of the
 	// same message waits for the other transaction's end. false: the message
-	// was processed; nothing changed. No statement of it fails for a duplicate.
+	// was processed; nothing changed. No statement of it fails for a duplicate,
+	// but the engine may end tx in a deadlock: if the other transaction is rolled
+	// back, some engines do so to those who wait for it.
 	// A live claim of the message (see [ClaimStore]) is [ErrInProgress]; tx is
 	// usable.
 	Reserve(ctx context.Context, tx Tx, r Record) (bool, error)

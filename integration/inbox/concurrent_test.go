@@ -153,7 +153,7 @@ func (g *group) deliver(id string) (made int64) {
 					if deadlocks++; deadlocks > 1 {
 						g.repeated.Add(1)
 					}
-					if deadlocks < 5 {
+					if deadlocks < 10 {
 						continue
 					}
 					g.t.Errorf("%s: deadlock number %d of a delivery: %v", id, deadlocks, err)

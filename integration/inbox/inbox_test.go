@@ -86,6 +86,7 @@ func TestConformance(t *testing.T) {
 				Begin:    func(ctx context.Context) (sqlstore.Tx, error) { return db.BeginTx(ctx, nil) },
 				Commit:   sqlstore.Tx.Commit,
 				Rollback: sqlstore.Tx.Rollback,
+				Lost:     isDeadlock,
 			}
 		})
 	})
