@@ -16,6 +16,7 @@ type leaser struct {
 	loop
 	e    *engine
 	at   time.Time // when to renew next
+	from time.Time // when it was first answered
 	held []outbox.LaneLease
 	old  *window   // its sends are not back yet
 	give time.Time // until then they are waited for
@@ -105,6 +106,13 @@ func (l *leaser) renewCall(w *window, started time.Time) *call {
 			default:
 				reason = "it has another owner"
 				e.renews++
+				if l.from.IsZero() {
+					l.from = started
+				}
+				// Others may have left it no lane to read.
+				if started.Sub(l.from) >= e.opt.TTL {
+					e.begun.Store(true)
+				}
 				lost = l.granted(w, started, req.Want, grant, released)
 				if losses == e.losses {
 					e.core.hold = false

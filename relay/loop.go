@@ -70,7 +70,6 @@ func (e *engine) runLoop(ctx context.Context, l looper) {
 	defer s.end()
 	// The loops connect at the same time, not each when its turn comes.
 	_ = s.do(ctx, &call{timeout: callTimeout, do: func(context.Context, outbox.LaneStore) error { return nil }})
-	s.worked = false // it met no table
 	for failures := 0; ctx.Err() == nil; {
 		c, w := l.next()
 		if c == nil {
@@ -100,7 +99,6 @@ type session struct {
 	e       *engine
 	purpose string
 	opened  bool   // it was open before
-	worked  bool   // a call was answered before
 	trust   *trust // under which it was opened
 	store   outbox.LaneStore
 	close   func() error
@@ -145,11 +143,10 @@ func (s *session) do(ctx context.Context, c *call) error {
 		s.e.unfit(err) // no outage: it will not do later either
 		return err
 	}
-	if !s.worked && errors.Is(err, outbox.ErrSchema) {
+	if errors.Is(err, outbox.ErrSchema) && !s.e.begun.Load() {
 		s.e.unfit(err) // nor do tables of another program become ours
 		return err
 	}
-	s.worked = s.worked || err == nil
 	switch {
 	case ctx.Err() != nil:
 		s.end() // stopping: not an outage

@@ -145,6 +145,9 @@ func (l *loop) readCall(e *engine, reads []outbox.LaneRead, limit int, take func
 	return e.reading(func(ctx context.Context, ls outbox.LaneStore) (err error) {
 		n, err = ls.ReadLanes(ctx, reads, dst)
 		late = errors.Is(ctx.Err(), context.DeadlineExceeded)
+		if err == nil {
+			e.begun.Store(true)
+		}
 		return err
 	}, func() {
 		take(split(reads, dst[:n], limit))

@@ -76,10 +76,10 @@ func (r *Relay) Wake() {
 // which another relay will send again. A route that the store does not have is
 // [outbox.ErrUnknownRoute], returned before anything is read; a store whose
 // routes cannot be read yet is waited for. Tables that do not fit are
-// [outbox.ErrSchema], unless they did before: then they are waited for. A pool
-// that does not lend the connections that the relay keeps is
-// [outbox.ErrInvalidArgument]. A second Run at the same time is refused; one
-// after the other is fine.
+// [outbox.ErrSchema] at the start; once this Run has worked with them they are
+// waited for, as while somebody restores them. A pool that does not lend the
+// connections that the relay keeps is [outbox.ErrInvalidArgument]. A second Run
+// at the same time is refused; one after the other is fine.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: this relay is running already", outbox.ErrInvalidArgument)
@@ -171,6 +171,7 @@ type engine struct {
 	state  storeState
 	trust  atomic.Pointer[trust] // what the loops' connections are opened under
 	unfit  func(error)           // ends the run: the store cannot serve a relay
+	begun  atomic.Bool           // lanes were read, or renewed for a TTL: the tables fit
 
 	mu     sync.Mutex
 	core   *core

@@ -108,3 +108,81 @@ func TestTablesThatDoNotFit(t *testing.T) {
 		}
 	})
 }
+
+// gone are tables that somebody drops for a restore.
+type gone struct {
+	*storetest.Mem
+	dropped bool
+	rows    bool // drop them after the next read that finds a row
+	none    bool // this relay gets no lane
+}
+
+func (g *gone) err() error {
+	if g.dropped {
+		return fmt.Errorf("%w: a table is missing", outbox.ErrSchema)
+	}
+	return nil
+}
+
+func (g *gone) AcquireLanes(ctx context.Context, req outbox.LaneRequest) (outbox.LaneGrant, error) {
+	if err := g.err(); err != nil {
+		return outbox.LaneGrant{}, err
+	}
+	if g.none {
+		return outbox.LaneGrant{Now: time.Now()}, nil
+	}
+	return g.Mem.AcquireLanes(ctx, req)
+}
+
+func (g *gone) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneRow) (int, error) {
+	if err := g.err(); err != nil {
+		return 0, err
+	}
+	n, err := g.Mem.ReadLanes(ctx, reads, dst)
+	if n > 0 && g.rows {
+		g.rows, g.dropped = false, true
+	}
+	return n, err
+}
+
+func (g *gone) SettleLanes(ctx context.Context, req outbox.SettleRequest) ([]outbox.SettleResult, error) {
+	if err := g.err(); err != nil {
+		return nil, err
+	}
+	return g.Mem.SettleLanes(ctx, req)
+}
+
+// Tables that are dropped for a while end no Run that has worked with them: not where
+// its first write ever finds none, nor where it stops meanwhile, nor where others have
+// left it no lane to read.
+func TestTablesDroppedLater(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]gone{"at its first write": {rows: true}, "at its stop": {}, "without a lane": {none: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g := newRig(t, nil, nil)
+				store.Mem = g.mem
+				_, stop := g.start(&store, nil)
+				time.Sleep(time.Second)
+				if store.none {
+					time.Sleep(10 * time.Minute)
+				}
+				if name == "at its first write" {
+					g.commit(g.record("k"))
+				} else {
+					store.dropped = true
+				}
+				time.Sleep(time.Minute)
+				if name == "at its first write" {
+					store.dropped = false
+					time.Sleep(time.Minute)
+					if n := g.pending(); n != 0 {
+						t.Errorf("%d rows are left when the tables are back", n)
+					}
+				}
+				g.stop(stop)
+			})
+		})
+	}
+}
