@@ -283,8 +283,7 @@ func TestServerWithoutJetStream(t *testing.T) {
 // the error all the same.
 func TestPermissionDeniedIsNamed(t *testing.T) {
 	t.Parallel()
-	url := restrictedServer(t)
-	nc, js := connect(t, url, natsgo.UserInfo("limited", "pw"))
+	nc, js := connect(t, embedded(t, restricted()), natsgo.UserInfo("limited", "pw"))
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"ok.>", "forbidden.>"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -298,6 +297,34 @@ func TestPermissionDeniedIsNamed(t *testing.T) {
 	wantOutcome(t, o, err, transport.Unknown, "forbidden.a", "ermissions Violation")
 	if err := nc.LastError(); !errors.Is(err, natsgo.ErrPermissionViolation) {
 		t.Errorf("the connection's last error is %v", err)
+	}
+}
+
+// A server that does not say whether a stream takes the subject leaves the message to
+// be sent again: nobody has to unpark its key when the stream has a leader again.
+func TestServerThatCannotBeAsked(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*server.Options)
+		says   string
+	}{
+		"no leader of JetStream": {func(o *server.Options) {
+			o.ServerName = "lone"
+			o.Cluster = server.ClusterOpts{Name: "C", Host: "127.0.0.1", Port: server.RANDOM_PORT}
+			o.Routes = server.RoutesFromStr("nats://127.0.0.1:1") // a peer that never comes
+		}, "may have no leader"},
+		"no right to ask": {restricted("$JS.API.STREAM.NAMES"), "$JS.API.STREAM.NAMES"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, js := connect(t, embedded(t, c.change), natsgo.UserInfo("limited", "pw"))
+			tr, err := natstransport.New(js, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, err := sendOne(t, tr, record("ok.a", ""))
+			wantOutcome(t, o, err, transport.Unreachable, "ok.a", c.says)
+		})
 	}
 }
 

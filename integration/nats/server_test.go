@@ -219,15 +219,12 @@ func (p *proxy) cut() {
 	}
 }
 
-// restrictedServer is embedded and lets user limited publish to ok.> and the
-// JetStream API only.
-func restrictedServer(t *testing.T) string {
+// embedded is a server of the test's own, with JetStream and whatever change sets.
+func embedded(t *testing.T, change func(*server.Options)) (url string) {
 	t.Helper()
-	allow := &server.SubjectPermission{Allow: []string{"ok.>", "$JS.API.>", "_INBOX.>"}}
-	ns, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(),
-		Users: []*server.User{{Username: "limited", Password: "pw", Permissions: &server.Permissions{Publish: allow}}},
-	})
+	o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir()}
+	change(o)
+	ns, err := server.NewServer(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,4 +234,12 @@ func restrictedServer(t *testing.T) string {
 		t.Fatal("embedded server is not ready after 10 s")
 	}
 	return ns.ClientURL()
+}
+
+// restricted lets user limited publish to what is allowed and not denied.
+func restricted(deny ...string) func(*server.Options) {
+	allow := &server.SubjectPermission{Allow: []string{"ok.>", "$JS.API.>", "_INBOX.>"}, Deny: deny}
+	return func(o *server.Options) {
+		o.Users = []*server.User{{Username: "limited", Password: "pw", Permissions: &server.Permissions{Publish: allow}}}
+	}
 }

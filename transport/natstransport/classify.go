@@ -211,5 +211,7 @@ func (t *Transport) resolve(ctx context.Context, subject string, found map[strin
 	case !t.nc.IsConnected():
 		return transport.Unreachable, t.down()
 	}
-	return transport.Unroutable, fmt.Errorf("no stream answers for subject %q, and the server cannot be asked why (%v): %w", subject, err, jetstream.ErrNoStreamResponse)
+	// Whether there is a stream nobody has said: parked, its key would wait for an
+	// operator after JetStream has a leader again.
+	return transport.Unreachable, fmt.Errorf("no stream answers for subject %q, and the server does not say whether one takes it: JetStream may have no leader now, or this user may not publish on $JS.API.STREAM.NAMES: %w", subject, err)
 }

@@ -17,10 +17,11 @@
 // subscribe on _INBOX.>.
 //
 // Create the stream before messages are sent: one whose subject no stream takes
-// is [transport.Unroutable], and the relay parks its key. [Transport.Check]
-// tells at the start, for the stream and subjects of [Options]. A stream that is
-// full and discards new messages holds its route back until there is room: no
-// attempt is spent.
+// is [transport.Unroutable], and the relay parks its key. Where the server cannot
+// be asked (no leader of JetStream, no right to ask) the route is held back
+// instead, as by a stream that is full and discards new messages, until there is
+// room: no attempt is spent. [Transport.Check] tells at the start, for the stream
+// and subjects of [Options].
 //
 // # What "accepted" means
 //
