@@ -157,6 +157,9 @@ type Overview struct {
 	Schema int       // version of the tables
 	Routes []RouteOverview
 	Relays []RelayOverview // not ended and not expired
+	// Stray counts the eligible and deferred rows in lanes of no route, which no relay
+	// reads: a producer computed their lane wrongly.
+	Stray int64
 }
 
 // RouteOverview is the state of one route.

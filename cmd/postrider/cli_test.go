@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"maps"
 	"os"
 	"path/filepath"
@@ -219,7 +220,8 @@ func TestHelpAndVersion(t *testing.T) {
 // A whole life on SQLite: nothing there, migrate twice, status in both forms.
 func TestMigrateAndStatus(t *testing.T) {
 	t.Parallel()
-	db := "--db=sqlite:" + filepath.Join(t.TempDir(), "o.db")
+	path := filepath.Join(t.TempDir(), "o.db")
+	db := "--db=sqlite:" + path
 	for _, did := range []string{"created at", "at"} {
 		got := call(t, nil, "migrate", db, "--routes=mail:2:1,default")
 		if !strings.Contains(got.stdout, `o.db, prefix "postrider_": tables `+did+" version 1\n") {
@@ -230,12 +232,24 @@ func TestMigrateAndStatus(t *testing.T) {
 		}
 	}
 	got := call(t, nil, "status", db)
-	if got.code != 0 || !strings.Contains(got.stdout, `o.db, prefix "postrider_", tables at version 1`) || !strings.Contains(got.stdout, "mail") || !strings.Contains(got.stdout, "0 of 3") || !strings.Contains(got.stdout, "no relay is alive") {
+	if got.code != 0 || !strings.Contains(got.stdout, `o.db, prefix "postrider_", tables at version 1`) || !strings.Contains(got.stdout, "mail") || !strings.Contains(got.stdout, "0 of 3") || !strings.Contains(got.stdout, "no relay is alive") || strings.Contains(got.stdout, "no route") {
 		t.Errorf("status: status %d, %s%s", got.code, got.stdout, got.err)
 	}
 	got = call(t, nil, "status", db, "--json")
 	if got.code != 0 || !strings.HasPrefix(got.stdout, `{"database":"sqlite:`) || !strings.Contains(got.stdout, `","schema":"","prefix":"postrider_","schema_version":1,`) || !strings.Contains(got.stdout, `"lanes":3,"lanes_held":0`) || strings.Count(got.stdout, "\n") != 1 {
 		t.Errorf("status --json: status %d, %s%s", got.code, got.stdout, got.err)
+	}
+	file, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.Exec(`INSERT INTO postrider_outbox (id, lane, transport, message_type, destination, ce_source)
+VALUES (randomblob(16), 999, 'mail', 't.v1', 'd', '/elsewhere')`); err != nil {
+		t.Fatal(err)
+	}
+	if got := call(t, nil, "status", db); !strings.Contains(got.stdout, "1 in lanes of no route") {
+		t.Errorf("status does not tell of the row in a lane of no route: %s", got.stdout)
 	}
 	got = call(t, nil, "migrate", db, "--routes=mail:5:1")
 	if got.code == 0 || !strings.Contains(got.err, "5") || !strings.Contains(got.err, "2") {

@@ -27,6 +27,7 @@ type status struct {
 	Routes   []statusRoute `json:"routes"`
 	Parked   []parkedRow   `json:"parked"`
 	Relays   []statusRelay `json:"relays"`
+	Stray    int64         `json:"stray"`
 }
 
 type statusRoute struct {
@@ -85,7 +86,7 @@ func (c *statusCmd) Run(p *program) error {
 }
 
 func newStatus(database string, o outbox.Overview, parked []outbox.ParkedKey) status {
-	s := status{Database: database, Schema: o.Schema, Now: o.Now.UTC(), Routes: []statusRoute{}, Parked: []parkedRow{}, Relays: []statusRelay{}}
+	s := status{Database: database, Schema: o.Schema, Now: o.Now.UTC(), Stray: o.Stray, Routes: []statusRoute{}, Parked: []parkedRow{}, Relays: []statusRelay{}}
 	for _, k := range parked {
 		v := parkedRow{Route: k.Route, KeyHex: hex.EncodeToString(k.Key), Unparking: k.Unparking, By: k.By, At: known(k.At), Why: k.Why, shown: showKey(k.Key)}
 		if text := string(k.Key); isText(k.Key) {
@@ -121,6 +122,9 @@ func (s status) write(out io.Writer, place string) error {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%d\t%d\t%d of %d\n", r.Name, r.Pending, oldest, r.Deferred, r.Dead, r.ParkedKeys, r.Held, r.Lanes)
 	}
 	fmt.Fprintln(w)
+	if s.Stray > 0 {
+		fmt.Fprintf(w, "%d in lanes of no route: no relay reads them. Their producer computes lanes wrongly; give them the lane of their route\n\n", s.Stray)
+	}
 	s.writeParked(w)
 	if len(s.Relays) == 0 {
 		fmt.Fprintln(w, "no relay is alive")

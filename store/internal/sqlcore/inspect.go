@@ -3,6 +3,7 @@ package sqlcore
 import (
 	"bytes"
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -52,7 +53,36 @@ func (s *Store) inspect(ctx context.Context, q Querier, now time.Time, t *routeT
 		}
 		o.Routes = append(o.Routes, v)
 	}
+	if o.Stray, err = s.stray(ctx, q, now, t); err != nil {
+		return o, err
+	}
 	return o, s.inspectRelays(ctx, q, &o)
+}
+
+// stray counts the rows below, between and above the routes.
+func (s *Store) stray(ctx context.Context, q Querier, now time.Time, t *routeTable) (n int64, err error) {
+	next := int64(math.MinInt32)
+	for i := range len(t.list) + 1 {
+		end, after := int64(math.MaxInt32), int64(0)
+		if i < len(t.list) {
+			end = int64(t.list[i].First) - 1
+			after = end + 1 + int64(t.list[i].Lanes())
+		}
+		if next <= end {
+			var ready, deferred int64
+			var oldest intColumn
+			err := queryRow(ctx, q, s.q.CountHot, []any{now.UnixMicro(), next, end}, &ready, &oldest)
+			if err == nil {
+				err = queryRow(ctx, q, s.q.CountAside, []any{next, end}, &deferred)
+			}
+			if err != nil {
+				return 0, err
+			}
+			n += ready + deferred
+		}
+		next = after
+	}
+	return n, nil
 }
 
 func (s *Store) inspectRelays(ctx context.Context, q Querier, o *outbox.Overview) error {
