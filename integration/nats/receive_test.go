@@ -107,16 +107,20 @@ func (f *fixture) publish(t *testing.T, n int) {
 	t.Helper()
 	for i := range n {
 		id := outbox.NewID().String()
-		for range 2 {
-			msg := natsgo.NewMsg(f.name + ".orders")
-			msg.Data = []byte(strconv.Itoa(i))
-			for k, v := range map[string]string{"ce-specversion": "1.0", "ce-id": id, "ce-source": "/shop", "ce-type": "t.v1"} {
-				msg.Header.Set(k, v)
-			}
-			if _, err := f.js.PublishMsg(t.Context(), msg); err != nil {
-				t.Fatal(err)
-			}
-		}
+		f.put(t, id, strconv.Itoa(i))
+		f.put(t, id, strconv.Itoa(i))
+	}
+}
+
+func (f *fixture) put(t *testing.T, id, body string) {
+	t.Helper()
+	msg := natsgo.NewMsg(f.name + ".orders")
+	msg.Data = []byte(body)
+	for k, v := range map[string]string{"ce-specversion": "1.0", "ce-id": id, "ce-source": "/shop", "ce-type": "t.v1"} {
+		msg.Header.Set(k, v)
+	}
+	if _, err := f.js.PublishMsg(t.Context(), msg); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -190,11 +194,11 @@ func TestReceive(t *testing.T) {
 	}
 }
 
-// Many at once: still one effect each.
+// Many at once: still one effect each. It asks for no more than the consumer gives.
 func TestReceiveAtOnce(t *testing.T) {
 	t.Parallel()
 	f, l := newFixture(t, nil), newLedger(t)
-	c := f.consumer(t, jetstream.ConsumerConfig{})
+	c := f.consumer(t, jetstream.ConsumerConfig{MaxRequestBatch: 5, MaxRequestExpires: 100 * time.Millisecond})
 	const n = 100
 	f.publish(t, n)
 	r := l.receiver(t, func(receiver.Message) error { return nil }, receiver.Options[sqlstore.Tx]{})
@@ -324,5 +328,134 @@ func TestReceiveRefusesSettings(t *testing.T) {
 	}
 	if err := natstransport.Receive(t.Context(), good, r, &natstransport.ReceiveOptions{Concurrency: -1}); !errors.Is(err, outbox.ErrInvalidArgument) {
 		t.Errorf("Concurrency -1: got %v", err)
+	}
+}
+
+// What a receiver cannot handle yet another one gets: it would wait behind a slow handler,
+// and be delivered again after the consumer's AckWait.
+func TestReceiveHoldsNothingAhead(t *testing.T) {
+	t.Parallel()
+	f, l := newFixture(t, nil), newLedger(t)
+	c := f.consumer(t, jetstream.ConsumerConfig{})
+	for i := range 10 {
+		f.put(t, strconv.Itoa(i), "")
+	}
+	busy, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	var first atomic.Bool
+	r := l.receiver(t, func(receiver.Message) error {
+		if first.CompareAndSwap(false, true) {
+			close(busy)
+			<-release
+		}
+		return nil
+	}, receiver.Options[sqlstore.Tx]{})
+	receive(t, c, r, nil)
+	<-busy
+	receive(t, c, r, &natstransport.ReceiveOptions{Concurrency: 2})
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		info, err := c.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.NumPending == 0 && info.NumAckPending == 1 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d messages are left to the other receiver, %d wait beside the one that is handled", info.NumPending, info.NumAckPending-1)
+		}
+	}
+}
+
+// What the server sends to a receiver that stops goes to others at once.
+func TestReceiveGivesBack(t *testing.T) {
+	t.Parallel()
+	f, l := newFixture(t, nil), newLedger(t)
+	c := f.consumer(t, jetstream.ConsumerConfig{AckWait: time.Hour})
+	r := l.receiver(t, func(receiver.Message) error { return nil }, receiver.Options[sqlstore.Tx]{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- natstransport.Receive(ctx, c, r, nil) }()
+	for asked := false; !asked; {
+		info, err := c.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked = info.NumWaiting > 0
+	}
+	cancel()
+	f.put(t, "m", "")
+	if err := <-done; err != nil || len(l.effects(t)) > 0 {
+		t.Errorf("Receive returned %v, and handled %d messages after its end", err, len(l.effects(t)))
+	}
+	receive(t, c, r, nil)
+	drained(t, c)
+}
+
+// Receive ends when its consumer is gone, also where it finds out after a handler.
+func TestReceiveConsumerDeleted(t *testing.T) {
+	t.Parallel()
+	for _, handling := range []bool{false, true} {
+		t.Run(fmt.Sprintf("handling=%v", handling), func(t *testing.T) {
+			t.Parallel()
+			f, l := newFixture(t, nil), newLedger(t)
+			c := f.consumer(t, jetstream.ConsumerConfig{})
+			remove := func() {
+				if err := f.stream.DeleteConsumer(t.Context(), "ledger"); err != nil {
+					t.Error(err)
+				}
+			}
+			r := l.receiver(t, func(receiver.Message) error { remove(); return nil }, receiver.Options[sqlstore.Tx]{})
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			if handling {
+				f.publish(t, 1)
+			} else {
+				wg.Go(func() {
+					time.Sleep(500 * time.Millisecond) // it waits for a message
+					remove()
+				})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if err := natstransport.Receive(ctx, c, r, nil); err == nil {
+				t.Error("Receive went on until its context had ended")
+			}
+		})
+	}
+}
+
+// A server that is away for a while is waited for; a connection that is closed is not.
+func TestReceiveThroughAnOutage(t *testing.T) {
+	t.Parallel()
+	p, l := startProcess(t), newLedger(t)
+	f := ownStream(t, p.url(), quickly)
+	c := f.consumer(t, jetstream.ConsumerConfig{AckWait: 2 * time.Second})
+	r := l.receiver(t, func(receiver.Message) error { return nil }, receiver.Options[sqlstore.Tx]{})
+	done := make(chan error, 1)
+	go func() { done <- natstransport.Receive(t.Context(), c, r, nil) }()
+	f.publish(t, 3)
+	drained(t, c)
+	subs := f.nc.NumSubscriptions()
+	p.kill()
+	time.Sleep(5 * time.Second)
+	if n := f.nc.NumSubscriptions(); n > subs+2 {
+		t.Errorf("%d subscriptions gather while the server is away", n-subs)
+	}
+	p.start(t)
+	waitConnected(t, f.nc)
+	f.publish(t, 3)
+	drained(t, c)
+	if n := len(l.effects(t)); n != 6 {
+		t.Errorf("%d effects of 6 messages", n)
+	}
+	f.nc.Close()
+	select {
+	case err := <-done:
+		if !errors.Is(err, natsgo.ErrConnectionClosed) {
+			t.Errorf("Receive returned %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("Receive goes on over a closed connection")
 	}
 }

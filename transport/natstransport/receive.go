@@ -31,10 +31,14 @@ const ReasonHeader = "Postrider-Dead-Reason"
 // receiver's options say. While a handler runs, the server is told so, and does not
 // deliver its message to anybody else.
 //
+// It asks for no more messages than it can handle at once, so that none waits behind a
+// slow handler: others get it. That costs a round trip to the server for a message,
+// which more Concurrency hides.
+//
 // When ctx ends it takes no more messages, lets those that are being handled end
-// (receiver.Options.Timeout bounds that), gives the others back, and returns nil.
-// It returns an error when the consumer is deleted or the connection is closed; a
-// connection that is lost for a while is waited for.
+// (receiver.Options.Timeout bounds that), gives back what still comes within a second
+// or two, and returns nil. It returns an error when the consumer is deleted or the
+// connection is closed; a connection that is lost for a while is waited for.
 //
 // The consumer needs explicit acknowledgement and no MaxDeliver: JetStream drops
 // what was delivered so often without a word, and the receiver could not keep it. To
@@ -51,41 +55,36 @@ func Receive[Tx any](ctx context.Context, c jetstream.Consumer, r *receiver.Rece
 	if o.Concurrency < 1 || o.Concurrency > 1024 {
 		return invalid("Concurrency %d: use 1 to 1024", o.Concurrency)
 	}
-	cfg := c.CachedInfo().Config
+	name, cfg := c.CachedInfo().Name, c.CachedInfo().Config
 	switch {
 	case cfg.AckPolicy != jetstream.AckExplicitPolicy:
-		return invalid("consumer %s acknowledges by %s: give it AckExplicitPolicy", cfg.Durable, cfg.AckPolicy)
+		return invalid("consumer %s acknowledges by %s: give it AckExplicitPolicy", name, cfg.AckPolicy)
 	case cfg.MaxDeliver > 0:
-		return invalid("consumer %s has MaxDeliver %d: remove it, the receiver's MaxAttempts bounds deliveries and keeps what fails", cfg.Durable, cfg.MaxDeliver)
+		return invalid("consumer %s has MaxDeliver %d: remove it, the receiver's MaxAttempts bounds deliveries and keeps what fails", name, cfg.MaxDeliver)
 	}
-	msgs, err := c.Messages(jetstream.PullMaxMessages(2*o.Concurrency), jetstream.WithMessagesErrOnMissingHeartbeat(false))
-	if err != nil {
-		return fmt.Errorf("receive from consumer %s: %w", cfg.Durable, err)
-	}
-	defer msgs.Stop()
+	slots := make(chan struct{}, o.Concurrency)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	slots := make(chan struct{}, o.Concurrency)
 	for {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return giveBack(msgs)
+		n, err := takeSlots(ctx, slots, cfg.MaxRequestBatch), error(nil)
+		if n > 0 {
+			err = pull(ctx, c, n, cfg.MaxRequestExpires, func(msg jetstream.Msg) {
+				n--
+				wg.Go(func() {
+					defer func() { <-slots }()
+					one(context.WithoutCancel(ctx), msg, r, cfg.AckWait)
+				})
+			})
 		}
-		msg, err := msgs.Next(jetstream.NextContext(ctx))
-		switch {
-		case ctx.Err() != nil:
-			if err == nil {
-				_ = msg.Nak()
-			}
-			return giveBack(msgs)
-		case err != nil:
-			return fmt.Errorf("receive from consumer %s: %w", cfg.Durable, err)
+		for range n {
+			<-slots
 		}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			one(context.WithoutCancel(ctx), msg, r, cfg.AckWait)
-		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("receive from consumer %s: %w", name, err)
+		}
 	}
 }
 
@@ -93,16 +92,70 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{outbox.ErrInvalidArgument}, args...)...)
 }
 
-// giveBack has the messages that were fetched ahead delivered to others at once.
-func giveBack(msgs jetstream.MessagesContext) error {
-	msgs.Drain()
-	for {
-		msg, err := msgs.Next(jetstream.NextMaxWait(time.Second))
-		if err != nil {
-			return nil
-		}
-		_ = msg.Nak() // else after the consumer's AckWait
+// takeSlots waits for a free slot and takes all that are free, most at most if that is
+// positive; none when ctx has ended.
+func takeSlots(ctx context.Context, slots chan<- struct{}, most int) (n int) {
+	if most <= 0 {
+		most = cap(slots)
 	}
+	select {
+	case slots <- struct{}{}:
+	case <-ctx.Done():
+		return 0
+	}
+	for n = 1; n < most; n++ {
+		select {
+		case slots <- struct{}{}:
+		default:
+			return n
+		}
+	}
+	return n
+}
+
+const (
+	pullFor   = time.Second // a request is open for so long; a stop waits for its end
+	pullPause = 250 * time.Millisecond
+)
+
+// pull asks for n messages, no more than can be handled now: one that waited here
+// would be delivered again after the consumer's AckWait, and nobody else could handle
+// it. An error that passes is waited out.
+func pull(ctx context.Context, c jetstream.Consumer, n int, longest time.Duration, take func(jetstream.Msg)) error {
+	wait := pullFor
+	if longest > 0 {
+		wait = min(wait, longest)
+	}
+	// Not under ctx: what the server sends before it knows of the end would be
+	// missed, and delivered again after AckWait only.
+	batch, err := c.Fetch(n, jetstream.FetchMaxWait(wait))
+	if err == nil {
+		for msg := range batch.Messages() {
+			if ctx.Err() != nil {
+				_ = msg.Nak()
+				continue
+			}
+			take(msg)
+		}
+		err = batch.Error()
+	}
+	// Asking for the consumer tells one that was deleted from one without a leader, and
+	// leaves nothing behind while the connection is down: a Fetch keeps its subscription.
+	for err != nil && ctx.Err() == nil {
+		switch {
+		case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, jetstream.ErrBadRequest), errors.Is(err, jetstream.ErrConsumerDeleted),
+			errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pullPause):
+		}
+		ask, cancel := context.WithTimeout(ctx, lookup)
+		_, err = c.Info(ask)
+		cancel()
+	}
+	return nil
 }
 
 // one handles a message. Answers to the server that get lost cost a delivery more.
