@@ -226,6 +226,9 @@ func TestReceivePoison(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := l.receiver(t, func(m receiver.Message) error {
+		if age := time.Since(m.Stored); age < -time.Minute || age > time.Minute {
+			t.Errorf("the message was stored at %v, says the receiver", m.Stored)
+		}
 		if string(m.Body) == "1" {
 			return errors.New("no such\ncustomer")
 		}

@@ -164,7 +164,7 @@ func one[Tx any](ctx context.Context, msg jetstream.Msg, r *receiver.Receiver[Tx
 	var err error
 	m.Incoming, err = Parse(msg.Headers())
 	if meta, e := msg.Metadata(); e == nil {
-		m.Attempt = int(meta.NumDelivered)
+		m.Attempt, m.Stored = int(meta.NumDelivered), meta.Timestamp
 	}
 	done := make(chan struct{})
 	var wg sync.WaitGroup

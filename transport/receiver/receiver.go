@@ -30,6 +30,8 @@ type Message struct {
 	Body []byte
 	// Attempt counts the deliveries from 1; 0 where the broker does not.
 	Attempt int
+	// Stored is when the broker took the message; zero where it does not say.
+	Stored time.Time
 	// Native is the broker's own message, such as a jetstream.Msg; not to be
 	// acknowledged. May be nil.
 	Native any
@@ -37,7 +39,7 @@ type Message struct {
 
 // Handler makes the effect of a message in tx, and neither commits nor rolls
 // back. An error rolls back: the message is delivered again, unless it is
-// [Permanent] or was delivered Options.MaxAttempts times.
+// [Permanent] or the last of Options.MaxAttempts.
 type Handler[Tx any] func(ctx context.Context, tx Tx, m Message) error
 
 // Options configure a [Receiver].
@@ -51,15 +53,25 @@ type Options[Tx any] struct {
 	// others, comes here at each of its deliveries until this succeeds. Defaults
 	// to nil: no message is given up.
 	Dead func(ctx context.Context, tx Tx, m Message, reason error) error
-	// MaxAttempts is how many deliveries may fail before Dead takes the message, the
-	// last of them in its handler or at the commit; -1 is no end. It needs Dead, and a broker that counts. Defaults to 10.
+	// MaxAttempts is how many deliveries may fail in their handler before Dead takes
+	// the message; -1 is no end. It needs Dead, and a broker that counts. Defaults
+	// to 10.
+	//
+	// Where no transaction begins, or the message cannot be reserved, the handler has
+	// not failed, nor where the commit fails and no transaction can be made after it:
+	// the database is away. The broker counts these deliveries too, so its count is
+	// taken only for a message that it stored after the receiver was made and after
+	// the last such failure. For any other each receiver counts the failures that it
+	// sees, at least those of the last 10,000 messages that failed: one that several
+	// receivers share, or that outlives them, may fail more often.
 	MaxAttempts int
 	// BackoffMin and BackoffMax bound the wait before a message is delivered
 	// again: it doubles with each attempt, with full jitter. Default to 100 ms
 	// and 1 min.
 	BackoffMin, BackoffMax time.Duration
-	// Timeout bounds the handling of one delivery, transaction included, and then
-	// once more Dead. Keep it below the broker's patience. Defaults to 30 s.
+	// Timeout bounds the handling of one delivery, transaction included, and then once
+	// more each what may follow a failure: a look whether the database is there, after a
+	// commit, and Dead. Keep it below the broker's patience. Defaults to 30 s.
 	Timeout time.Duration
 	// OnError is called with each delivery that failed, concurrently if the
 	// broker's deliveries are. Defaults to nil.
@@ -85,11 +97,12 @@ type Receiver[Tx any] struct {
 	begin  outbox.Beginner[Tx]
 	handle Handler[Tx]
 	opts   Options[Tx]
+	failed failures
 }
 
 // New returns a receiver. Errors are outbox.ErrInvalidArgument.
 func New[Tx any](in *inbox.Inbox[Tx], begin outbox.Beginner[Tx], handle Handler[Tx], opts *Options[Tx]) (*Receiver[Tx], error) {
-	r := &Receiver[Tx]{in: in, begin: begin, handle: handle}
+	r := &Receiver[Tx]{in: in, begin: begin, handle: handle, failed: failures{since: time.Now()}}
 	if opts != nil {
 		r.opts = *opts
 	}
@@ -150,21 +163,33 @@ func (r *Receiver[Tx]) Handle(ctx context.Context, m Message, parsed error) Verd
 	if parsed == nil {
 		parsed = inbox.CheckName("message id", m.ID)
 	}
-	err, ran := parsed, false
+	err, ran, handled := parsed, false, false
 	if parsed == nil {
 		err = r.once(ctx, m, func(ctx context.Context, tx Tx) error {
 			ran = true
-			return r.handle(ctx, tx, m)
+			err := r.handle(ctx, tx, m)
+			handled = err == nil
+			return err
 		})
 	}
 	if err == nil {
+		r.failed.forget(m.ID)
 		return Verdict{Ack: true}
 	}
-	var p *permanent
-	// Not where the handler has not run: the database is away.
-	poison := parsed != nil || ran && (errors.As(err, &p) || r.opts.MaxAttempts > 0 && m.Attempt >= r.opts.MaxAttempts)
-	if poison && r.opts.Dead != nil && !errors.Is(err, inbox.ErrInProgress) {
+	poison := false
+	switch {
+	case r.opts.Dead == nil || errors.Is(err, inbox.ErrInProgress):
+	case parsed != nil:
+		poison = true
+	case !ran || handled && !r.reachable(ctx):
+		r.failed.outage()
+	default:
+		var p *permanent
+		poison = errors.As(err, &p) || r.opts.MaxAttempts > 0 && m.Attempt > 0 && r.failed.count(m) >= r.opts.MaxAttempts
+	}
+	if poison {
 		if buried := r.bury(ctx, m, err); buried == nil {
+			r.failed.forget(m.ID)
 			r.say(m, err)
 			return Verdict{Ack: true, Err: err}
 		} else {
@@ -173,6 +198,12 @@ func (r *Receiver[Tx]) Handle(ctx context.Context, m Message, parsed error) Verd
 	}
 	r.say(m, err)
 	return Verdict{Delay: r.delay(m.Attempt), Err: err}
+}
+
+// reachable tells whether the database takes a transaction. A commit that fails though
+// it does was refused for what is in it, such as by a deferred constraint.
+func (r *Receiver[Tx]) reachable(ctx context.Context) bool {
+	return r.within(ctx, func(context.Context, Tx) error { return nil }) == nil
 }
 
 func (r *Receiver[Tx]) say(m Message, err error) {

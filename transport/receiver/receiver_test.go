@@ -3,6 +3,7 @@ package receiver_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ type tx = *inboxtest.MemTx
 type beginner struct {
 	*inboxtest.Mem
 	refuse error // of the next commits
+	spoilt error // of the next commit
 	down   error // of the next begin
 }
 
@@ -37,6 +39,10 @@ func (b *beginner) Begin(ctx context.Context) (tx, error) {
 func (b *beginner) Commit(_ context.Context, t tx) error {
 	if b.refuse != nil {
 		return b.refuse
+	}
+	if err := b.spoilt; err != nil {
+		b.spoilt = nil
+		return err
 	}
 	return t.Commit()
 }
@@ -185,22 +191,113 @@ func TestClaimedMessageWaits(t *testing.T) {
 	}
 }
 
-// A database that is away is no fault of the message, however often it came
-// meanwhile: its handler has not run.
+// A database that is away is no fault of the message, however often it came meanwhile:
+// neither where no transaction begins, nor where none commits. What counts is how often
+// its handler fails, which the broker does not tell from that.
 func TestOutageMakesNoDeadLetter(t *testing.T) {
 	t.Parallel()
-	b := &beginner{Mem: inboxtest.NewMem(), down: errors.New("connection refused")}
-	ran := 0
-	r := newReceiver(t, b, func(context.Context, tx, receiver.Message) error { ran++; return nil }, receiver.Options[tx]{
-		MaxAttempts: 3, Dead: func(context.Context, tx, receiver.Message, error) error {
-			t.Error("it became a dead letter")
+	b := &beginner{Mem: inboxtest.NewMem()}
+	var broken error
+	var dead []string
+	inHandler := func() {}
+	r := newReceiver(t, b, func(context.Context, tx, receiver.Message) error { inHandler(); return broken }, receiver.Options[tx]{
+		MaxAttempts: 3, Dead: func(_ context.Context, _ tx, m receiver.Message, _ error) error {
+			dead = append(dead, m.ID)
 			return nil
 		}})
-	if v := r.Handle(t.Context(), message("m", 9), nil); v.Ack || v.Err == nil {
-		t.Errorf("without a database: got %+v", v)
+	attempt := 0
+	fails := func(id string, times int) {
+		t.Helper()
+		for range times {
+			attempt++
+			if v := r.Handle(t.Context(), message(id, attempt), nil); v.Ack || v.Err == nil || len(dead) > 0 {
+				t.Fatalf("%s, delivery %d: got %+v, and %q are dead", id, attempt, v, dead)
+			}
+		}
 	}
-	if v := r.Handle(t.Context(), message("m", 10), nil); !v.Ack || v.Err != nil || ran != 1 {
-		t.Errorf("with it: got %+v, the handler ran %d times", v, ran)
+	lost := errors.New("connection refused")
+	for range 5 {
+		b.down = lost
+		fails("m", 1)
+		inHandler = func() { b.spoilt, b.down = lost, lost }
+		fails("m", 1)
+		inHandler = func() {}
+	}
+	broken = errors.New("broken")
+	fails("m", 2)
+	fails("other", 2)
+	if v := r.Handle(t.Context(), message("m", attempt+1), nil); !v.Ack || !errors.Is(v.Err, broken) || !slices.Equal(dead, []string{"m"}) {
+		t.Errorf("the third failure of the handler: got %+v, and %q are dead", v, dead)
+	}
+	broken = nil
+	if v := r.Handle(t.Context(), message("other", attempt+1), nil); !v.Ack || v.Err != nil {
+		t.Errorf("a handler that is mended: got %+v", v)
+	}
+}
+
+// A commit that is refused while the database takes others is a failure of what is in
+// it, as by a deferred constraint.
+func TestRefusedCommitBecomesADeadLetter(t *testing.T) {
+	t.Parallel()
+	b := &beginner{Mem: inboxtest.NewMem()}
+	r := newReceiver(t, b, func(context.Context, tx, receiver.Message) error {
+		b.spoilt = errors.New("violates a constraint")
+		return nil
+	}, receiver.Options[tx]{MaxAttempts: 3, Dead: func(context.Context, tx, receiver.Message, error) error { return nil }})
+	for attempt := 1; attempt <= 3; attempt++ {
+		if v := r.Handle(t.Context(), message("m", attempt), nil); v.Ack != (attempt == 3) {
+			t.Errorf("attempt %d: got %+v", attempt, v)
+		}
+	}
+}
+
+// Failures in other processes count too, by the broker's word, unless an outage may be
+// among them: one that this receiver has met, or one from before its time.
+func TestFailuresOfOthersCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &beginner{Mem: inboxtest.NewMem()}
+		r := newReceiver(t, b, func(context.Context, tx, receiver.Message) error { return errors.New("broken") }, receiver.Options[tx]{
+			MaxAttempts: 3, Dead: func(context.Context, tx, receiver.Message, error) error { return nil }})
+		began := time.Now()
+		handle := func(id string, attempt int, stored time.Time, ack bool) {
+			t.Helper()
+			m := message(id, attempt)
+			m.Stored = stored
+			if v := r.Handle(t.Context(), m, nil); v.Ack != ack {
+				t.Errorf("%s, attempt %d: got %+v, want ack %t", id, attempt, v, ack)
+			}
+		}
+		time.Sleep(time.Minute)
+		handle("new", 3, time.Now(), true)
+		handle("older", 3, began.Add(-time.Second), false)
+		stored := time.Now()
+		time.Sleep(time.Minute)
+		b.down = errors.New("connection refused")
+		handle("away", 1, stored, false)
+		handle("met", 3, stored, false)
+		time.Sleep(time.Minute)
+		handle("after", 3, time.Now(), true)
+		// A dead letter that comes back begins anew.
+		handle("met", 4, stored, false)
+		handle("met", 1, stored, false)
+	})
+}
+
+// Thousands of other messages that fail between two failures of one do not hide the
+// first.
+func TestFailuresAmongManyCount(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, &beginner{Mem: inboxtest.NewMem()}, func(context.Context, tx, receiver.Message) error { return errors.New("broken") }, receiver.Options[tx]{
+		MaxAttempts: 2, Dead: func(context.Context, tx, receiver.Message, error) error { return nil }})
+	r.Handle(t.Context(), message("m", 1), nil)
+	for i := range 9_999 {
+		r.Handle(t.Context(), message(fmt.Sprint(i), 1), nil)
+	}
+	for _, id := range []string{"m", "0", "9998"} {
+		if v := r.Handle(t.Context(), message(id, 2), nil); !v.Ack {
+			t.Errorf("%s: got %+v", id, v)
+		}
 	}
 }
 
