@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,13 +113,13 @@ func TestTablesThatDoNotFit(t *testing.T) {
 // gone are tables that somebody drops for a restore.
 type gone struct {
 	*storetest.Mem
-	dropped bool
-	rows    bool // drop them after the next read that finds a row
-	none    bool // this relay gets no lane
+	dropped atomic.Bool
+	rows    atomic.Bool // drop them after the next read that finds a row
+	none    bool        // this relay gets no lane
 }
 
 func (g *gone) err() error {
-	if g.dropped {
+	if g.dropped.Load() {
 		return fmt.Errorf("%w: a table is missing", outbox.ErrSchema)
 	}
 	return nil
@@ -139,8 +140,8 @@ func (g *gone) ReadLanes(ctx context.Context, reads []outbox.LaneRead, dst []out
 		return 0, err
 	}
 	n, err := g.Mem.ReadLanes(ctx, reads, dst)
-	if n > 0 && g.rows {
-		g.rows, g.dropped = false, true
+	if n > 0 && g.rows.CompareAndSwap(true, false) {
+		g.dropped.Store(true)
 	}
 	return n, err
 }
@@ -157,29 +158,30 @@ func (g *gone) SettleLanes(ctx context.Context, req outbox.SettleRequest) ([]out
 // left it no lane to read.
 func TestTablesDroppedLater(t *testing.T) {
 	t.Parallel()
-	for name, store := range map[string]gone{"at its first write": {rows: true}, "at its stop": {}, "without a lane": {none: true}} {
+	for _, name := range []string{"at its first write", "at its stop", "without a lane"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				g := newRig(t, nil, nil)
-				store.Mem = g.mem
-				_, stop := g.start(&store, nil)
+				store := &gone{Mem: g.mem, none: name == "without a lane"}
+				_, stop := g.start(store, nil)
 				time.Sleep(time.Second)
-				if store.none {
-					time.Sleep(10 * time.Minute)
-				}
-				if name == "at its first write" {
+				switch name {
+				case "at its first write":
+					store.rows.Store(true)
 					g.commit(g.record("k"))
-				} else {
-					store.dropped = true
-				}
-				time.Sleep(time.Minute)
-				if name == "at its first write" {
-					store.dropped = false
+					time.Sleep(time.Minute)
+					store.dropped.Store(false)
 					time.Sleep(time.Minute)
 					if n := g.pending(); n != 0 {
 						t.Errorf("%d rows are left when the tables are back", n)
 					}
+				case "at its stop":
+					store.dropped.Store(true)
+				case "without a lane":
+					time.Sleep(10 * time.Minute)
+					store.dropped.Store(true)
+					time.Sleep(time.Minute)
 				}
 				g.stop(stop)
 			})
