@@ -49,6 +49,8 @@ type planned struct {
 	when string
 	keys int   // that are parked
 	died int64 // when a dead letter in the midst of the others died
+	// maria tells MariaDB from MySQL itself.
+	maria bool
 }
 
 // atMost runs a call and holds the rows that it reads and sorts against limits.
@@ -74,7 +76,7 @@ func TestMySQLPlans(t *testing.T) {
 	t.Parallel()
 	_, db, dsn := crowded(t, mysql)
 	one := mysql.openOne(t, dsn)
-	p := &planned{TB: t, s: mysql.store(t, one, crowdedRoutes), db: one}
+	p := &planned{TB: t, s: mysql.store(t, one, crowdedRoutes), db: one, maria: isMariaDB(t, db)}
 	p.died = number(t, db, `SELECT died_at FROM postrider_dead ORDER BY died_at LIMIT 1 OFFSET 10000`)
 	p.keys = int(number(t, db, `SELECT count(*) FROM postrider_parked_keys`))
 	for _, when := range []string{"never analyzed", "analyzed"} {
@@ -212,12 +214,18 @@ func (p *planned) relay() {
 	if err := p.db.QueryRowContext(ctx, `SELECT pos FROM postrider_outbox WHERE lane = ? ORDER BY pos LIMIT 1 OFFSET 10000`, hotLane).Scan(&middle); err != nil {
 		p.Fatal(err)
 	}
+	// For the latest row of a key that is not seen MySQL reads all of the key's below
+	// the cursor, if it holds them for few: 10,000 of the hot one.
+	unseen := 0
+	if !p.maria {
+		unseen = 11_000
+	}
 	reads := make([]outbox.LaneRead, 24)
 	for i := range reads {
 		reads[i] = outbox.LaneRead{Lane: outbox.Lane(i + 1), After: middle}
 	}
 	rows := make([]outbox.LaneRow, 24*32)
-	p.atMost("read 24 lanes", 24*32*6, 24*32, func() error {
+	p.atMost("read 24 lanes", 24*32*6+unseen, 24*32, func() error {
 		n, err := p.s.ReadLanes(ctx, reads, rows)
 		if n < 300 {
 			p.Errorf("read %d rows, want 300", n)
@@ -235,7 +243,7 @@ func (p *planned) relay() {
 		return err
 	})
 	key := []outbox.LaneRead{{Lane: hotLane, After: middle, Keys: [][]byte{[]byte("hot")}}}
-	p.atMost("read a key", 512*6, 512, func() error {
+	p.atMost("read a key", 512*6+unseen, 512, func() error {
 		n, err := p.s.ReadLanes(ctx, key, rows[:512])
 		if n != 512 {
 			p.Errorf("read %d rows of a key, want 512", n)

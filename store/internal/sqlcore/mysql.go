@@ -66,6 +66,7 @@ var mysqlDialect = Dialect{
 			strings.Contains(err.Error(), "packet for query is too large")
 	},
 	prepare: prepareMySQL,
+	fits:    fitsMySQL,
 	least:   map[string][]int{"MariaDB": {10, 6}, "": {8, 0, 19}},
 	macros: []string{
 		"{now}", "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
@@ -89,7 +90,7 @@ var mysqlDialect = Dialect{
 		"{forgotten}", "{relays} g WHERE g.expires_at < ?1 AND NOT EXISTS (SELECT 1 FROM {lanes} l WHERE l.owner = g.owner)",
 		// Materialized, so that it is not locked with the rows.
 		"{every_lane}", "(SELECT DISTINCT lane FROM {lanes}) l",
-		"{lock}", "CONCAT('postrider ', ?1, COALESCE(MD5(DATABASE()), ''))", // at most 64 characters
+		"{lock}", "CONCAT('postrider ', ?1, COALESCE(LEFT(SHA2(DATABASE(), 256), 32), ''))", // at most 64 characters
 		"{u:lane}", rowsMySQL("lane"),
 		"{u:lane+epoch}", rowsMySQL("lane", "epoch"),
 		"{u:lane+pos}", rowsMySQL("lane", "pos"),
@@ -115,7 +116,7 @@ var mysqlDialect = Dialect{
     correlation_id, causation_id, traceparent, tracestate, attempts, last_error, NULL, first_failed_at, reason, died_at, later_out`,
 	},
 	texts: texts{
-		Version: `SELECT CONCAT(VERSION(), ' ', @@version_comment)`,
+		Version: `SELECT CONCAT(VERSION(), ' ', @@version_comment, CASE WHEN DATABASE() IS NULL THEN ' ` + noDatabase + `' ELSE '' END)`,
 		Unfit: `SELECT table_name, engine FROM information_schema.tables WHERE table_schema = {schema} AND engine <> 'InnoDB'
    AND table_name IN (` + eachTable("{~%s}", ", ") + `)`,
 		Absent: `SELECT t.name FROM (` + eachTable("SELECT '%s' AS name, {~%[1]s} AS place", " UNION ALL ") + `) t
@@ -229,7 +230,7 @@ UNION ALL SELECT o.lane FROM {lanes} l STRAIGHT_JOIN {deferred} o ON o.lane = l.
 		TakeLanes: `UPDATE {u:lane} STRAIGHT_JOIN {lanes} l FORCE INDEX (PRIMARY) ON l.lane = u.lane SET l.unclean = CASE WHEN l.owner IS NULL THEN 0 ELSE 1 END
 ;; UPDATE {u:lane} STRAIGHT_JOIN {lanes} l FORCE INDEX (PRIMARY) ON l.lane = u.lane SET l.owner = ?2, l.epoch = l.epoch + 1`,
 		Leases: `SELECT l.lane, l.route, l.epoch, l.config, l.unclean, m.tried_to,
-  CASE WHEN (SELECT d.key_hash FROM {dead} d FORCE INDEX ({=dead_key}) WHERE d.lane = l.lane ORDER BY d.key_hash DESC LIMIT 1) IS NULL THEN 0 ELSE 1 END
+  CASE WHEN (SELECT d.key_hash FROM {dead} d FORCE INDEX ({=dead_key}) WHERE d.lane = l.lane ORDER BY d.lane DESC, d.key_hash DESC LIMIT 1) IS NULL THEN 0 ELSE 1 END
   FROM {lanes} l JOIN {lane_marks} m ON m.lane = l.lane
  WHERE l.owner = ?1 ORDER BY l.lane`,
 		// The look does not lock; the delete locks all that it reads.
@@ -504,6 +505,18 @@ func rightsMySQL() string {
 	}
 	list = append(list, "EXPLAIN SELECT * FROM {routes} WHERE 1 = 0", "EXPLAIN SELECT * FROM {meta} WHERE 1 = 0")
 	return strings.Join(list, "\n;; ")
+}
+
+// noDatabase is in the version text of a session without a database.
+const noDatabase = "(no database)"
+
+// fitsMySQL refuses a session without a database: without one MySQL, and not MariaDB,
+// runs no UPDATE of several tables with a JSON_TABLE, whatever names are qualified.
+func fitsMySQL(version string) error {
+	if strings.Contains(version, "MariaDB") || !strings.HasSuffix(version, noDatabase) {
+		return nil
+	}
+	return invalid("No database selected, and MySQL updates by a list only in a session that has one: name one in the DSN, as user@tcp(host)/database, whether or not a schema is configured")
 }
 
 // prepareMySQL readies a connection for good: what was set before is not known,
