@@ -190,7 +190,10 @@ func (g *group) process(id string) (first bool, err error) {
 	return first, tx.Commit()
 }
 
+// isDeadlock: the engine has ended the transaction for another one's sake; error 1020
+// is MariaDB's of a row that is not in the snapshot (innodb_snapshot_isolation, on from
+// 11.6.2).
 func isDeadlock(err error) bool {
 	var my *mysql.MySQLError
-	return errors.As(err, &my) && my.Number == 1213
+	return errors.As(err, &my) && (my.Number == 1213 || my.Number == 1020)
 }

@@ -55,6 +55,10 @@ type Instance[Tx any] struct {
 	NotTx []any
 	// Migrate creates or upgrades the store's tables (D1). Optional.
 	Migrate func(ctx context.Context) error
+	// Lost tells whether an error of Enlist means that the engine ended the
+	// transaction for another one's sake, as engines may where an id is enlisted
+	// concurrently and the isolation is strict. Nil: none does.
+	Lost func(error) bool
 	// Sleep lets the server's clock go on by d. Defaults to time.Sleep.
 	Sleep func(d time.Duration)
 }
@@ -206,6 +210,7 @@ type fixture struct {
 	open           func(tb testing.TB, timeZone string) outbox.Store
 	notTx          func(ctx context.Context, rec outbox.Record) error
 	migrate        func(ctx context.Context) error
+	lost           func(error) bool
 	sleep          func(d time.Duration)
 	route          string
 	nilBodyIsEmpty bool
@@ -232,7 +237,7 @@ func (h Harness[Tx]) fixture(tb testing.TB) *fixture {
 		}
 	}
 	f := &fixture{
-		store: in.Store, corrupt: in.Corrupt, open: in.Open, migrate: in.Migrate, sleep: in.Sleep,
+		store: in.Store, corrupt: in.Corrupt, open: in.Open, migrate: in.Migrate, lost: in.Lost, sleep: in.Sleep,
 		route: h.Route, nilBodyIsEmpty: h.NilBodyIsEmpty, singleWriter: h.SingleWriter,
 	}
 	if f.route == "" {

@@ -399,6 +399,9 @@ var enlistRules = []rule{
 						}
 						won.Add(1)
 						return
+					case e.fix.lost != nil && e.fix.lost(err):
+						tx.rollback() // whatever it says of a transaction that has ended
+						return
 					case !errors.Is(err, outbox.ErrDuplicateID):
 						e.Errorf("got %v, want ErrDuplicateID", err)
 					}
