@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/store/sqlstore"
 )
 
@@ -39,7 +40,7 @@ func (e engine) marked(tb testing.TB, dsn string) string {
 func (g *rig) atWork(ctx context.Context) (n int, err error) {
 	if g.e.mysql() {
 		g.db.SetMaxIdleConns(0)
-		err = g.control.QueryRowContext(ctx, `SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()`).Scan(&n)
+		err = g.control.QueryRowContext(ctx, `SELECT count(*) FROM `+testenv.MySQLSessions+` WHERE db = DATABASE() AND id <> CONNECTION_ID()`).Scan(&n)
 		return n, err
 	}
 	err = g.control.QueryRowContext(ctx, `SELECT count(*) FROM pg_stat_activity
@@ -55,7 +56,7 @@ func (g *rig) kill(ctx context.Context) (killed bool, err error) {
 		return killed, err
 	}
 	var id int64
-	err = g.control.QueryRowContext(ctx, `SELECT id FROM information_schema.processlist
+	err = g.control.QueryRowContext(ctx, `SELECT id FROM `+testenv.MySQLSessions+`
  WHERE db = DATABASE() AND id <> CONNECTION_ID() ORDER BY command = 'Sleep', RAND() LIMIT 1`).Scan(&id)
 	if err == nil {
 		_, err = g.control.ExecContext(ctx, fmt.Sprintf("KILL %d", id))

@@ -385,7 +385,7 @@ func (g *rig) cut() {
 	c, err := g.db.Conn(ctx)
 	g.must(err)
 	defer c.Close()
-	rows, err := c.QueryContext(ctx, `SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()`)
+	rows, err := c.QueryContext(ctx, `SELECT id FROM `+testenv.MySQLSessions+` WHERE db = DATABASE() AND id <> CONNECTION_ID()`)
 	g.must(err)
 	var ids []any
 	for rows.Next() {
@@ -400,7 +400,7 @@ func (g *rig) cut() {
 	}
 	// A connection that is about to end would fail in the hands of the next user.
 	for left := 1; left > 0; time.Sleep(5 * time.Millisecond) {
-		text := `SELECT count(*) FROM information_schema.processlist WHERE id IN (0` + strings.Repeat(", ?", len(ids)) + `)`
+		text := `SELECT count(*) FROM ` + testenv.MySQLSessions + ` WHERE id IN (0` + strings.Repeat(", ?", len(ids)) + `)`
 		g.must(c.QueryRowContext(ctx, text, ids...).Scan(&left))
 	}
 }

@@ -64,7 +64,7 @@ SELECT CASE WHEN pos %% 3 = 0 THEN 'books' ELSE 'bills' END, %s, 1, CASE WHEN po
 // otherID is an expression for an id beside that of a row.
 func otherID(e engine, salt string) string {
 	if e.dialect == sqlstore.MySQL {
-		return fmt.Sprintf(`CONCAT(LEFT(id, 10), LEFT(UNHEX(MD5(CONCAT(id, '%s'))), 6))`, salt)
+		return fmt.Sprintf(`CONCAT(LEFT(id, 10), LEFT(UNHEX(SHA2(CONCAT(id, '%s'), 256)), 6))`, salt)
 	}
 	return fmt.Sprintf(`overlay(id::text PLACING substr(md5(id::text || '%s'), 1, 12) FROM 25)::uuid`, salt)
 }

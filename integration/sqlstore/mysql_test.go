@@ -152,7 +152,7 @@ func TestMySQLSessions(t *testing.T) {
 		}
 	}
 	// The server ends a connection that was closed in its own time.
-	left := fmt.Sprintf(`SELECT count(*) FROM information_schema.processlist WHERE id IN (%d, %d, %d, %d)`, pinned[0], pinned[1], pinned[2], pinned[3])
+	left := fmt.Sprintf(`SELECT count(*) FROM `+testenv.MySQLSessions+` WHERE id IN (%d, %d, %d, %d)`, pinned[0], pinned[1], pinned[2], pinned[3])
 	for end := time.Now().Add(time.Minute); number(t, db, left) != 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("connections of closed sessions are still there")

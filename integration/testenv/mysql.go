@@ -15,13 +15,19 @@ import (
 )
 
 // EngineMySQL is MySQL or MariaDB, as POSTRIDER_TEST_REQUIRE names it, EnvMySQL
-// names a server that is there: mysql://root@127.0.0.1:3306/, and
-// EnvMySQLSettings has settings of a private one.
+// names a server that is there: mysql://root@127.0.0.1:3306/, EnvMySQLRoot a directory
+// with MySQL for private ones, which are MariaDB otherwise, and EnvMySQLSettings has
+// settings of a private one.
 const (
 	EngineMySQL      = "mysql"
 	EnvMySQL         = "POSTRIDER_TEST_MYSQL"
+	EnvMySQLRoot     = "POSTRIDER_TEST_MYSQL_ROOT"
 	EnvMySQLSettings = "POSTRIDER_TEST_MYSQL_SETTINGS"
 )
+
+// MySQLSessions is the table of sessions. That of the information schema fails on MySQL
+// while the statement of one of them has bytes in it, and MariaDB has no other.
+const MySQLSessions = "/*!80022 performance_schema.*//*M! information_schema.*/processlist"
 
 var mysqlServer shared
 
@@ -97,7 +103,13 @@ func StartMySQL(ctx context.Context) (*Server, error) {
 	if s := os.Getenv(EnvMySQL); s != "" {
 		return checkedMySQL(ctx, &Server{URL: s, Origin: "environment"})
 	}
-	m, err := startMariaDB(ctx)
+	return StartMySQLFrom(ctx, os.Getenv(EnvMySQLRoot))
+}
+
+// StartMySQLFrom starts a private MySQL of the directory root, which every user must
+// be able to read and POSTRIDER_TEST_MYSQL_ROOT would name. The caller stops it.
+func StartMySQLFrom(ctx context.Context, root string) (*Server, error) {
+	m, err := startMySQL(ctx, root)
 	if err != nil {
 		return nil, err
 	}

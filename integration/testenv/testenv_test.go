@@ -117,6 +117,21 @@ func TestPrivatePostgresEndsWithItsOwner(t *testing.T) {
 	}
 }
 
+// A directory without MySQL is told, and no MariaDB taken for it.
+func TestMySQLRootWithoutMySQL(t *testing.T) {
+	for _, root := range []string{t.TempDir(), "relative"} {
+		t.Setenv(EnvMySQL, "")
+		t.Setenv(EnvMySQLRoot, root)
+		s, err := StartMySQL(t.Context())
+		if err == nil {
+			s.Stop()
+			t.Errorf("%s: a server of version %s", root, s.Version)
+		} else if !strings.Contains(err.Error(), EnvMySQLRoot) || !strings.Contains(err.Error(), root) {
+			t.Errorf("%s: got %v, want an error that names it and the variable", root, err)
+		}
+	}
+}
+
 func TestRequired(t *testing.T) {
 	t.Setenv(EnvRequire, "postgres, NATS")
 	for engine, want := range map[string]bool{EnginePostgres: true, EngineNATS: true, EngineSQLite: false, "": false} {
