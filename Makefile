@@ -26,6 +26,13 @@ test-postgres-versions:
 	@go build -o $(BIN)/pgversions ./integration/cmd/pgversions
 	@$(BIN)/pgversions $(ARGS)
 
+# What depends on the engine on MySQL itself, whose packages come with apt from Debian's
+# unstable suite; where that does not answer it says so.
+.PHONY: test-mysql
+test-mysql:
+	@go build -o $(BIN)/mysqlserver ./integration/cmd/mysqlserver
+	@$(BIN)/mysqlserver $(ARGS)
+
 .PHONY: lint
 lint:
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted, run gofmt -w:"; echo "$$out"; exit 1; fi

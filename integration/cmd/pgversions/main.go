@@ -10,7 +10,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,15 +17,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/postrider/postrider/integration/cmd/internal/suites"
 	"github.com/postrider/postrider/integration/testenv"
 )
 
@@ -43,30 +41,19 @@ const required = "postgres-versions"
 // npmTimeout is for all packages, of 24 MB each.
 const npmTimeout = 90 * time.Second
 
-// suites are packages of integration, with the tests left out that another
-// version of PostgreSQL cannot change, and what else is left out in short.
-var suites = []struct{ name, skip, long string }{
-	{"sqlstore", "SQLite|/sqlite|MySQL|/mysql|TestModes|TestPoolTooSmall|TestSizes|TestLanesHaveOneOwner|TestLongestNames|TestNamesCannotInject", "TestConformance|TestModel"},
-	{"pgxstore", "PgBouncer|TestModes|TestPoolTooSmall", "TestModel"},
-	{"histories", "/sqlite|/mysql|TestBreachesAreRejected|TestLeases/(expiring|handover)", "TestLeases"},
-	{"relay", "/sqlite|/mysql|TestClocksTenMinutesApart", "TestLoad|TestSchedule"},
+// tested leaves the tests out that another version of PostgreSQL cannot change, and in
+// short the long ones.
+var tested = []struct {
+	suites.Suite
+	long string
+}{
+	{suites.Suite{Name: "sqlstore", Skip: "SQLite|/sqlite|MySQL|/mysql|TestModes|TestPoolTooSmall|TestSizes|TestLanesHaveOneOwner|TestLongestNames|TestNamesCannotInject"}, "TestConformance|TestModel"},
+	{suites.Suite{Name: "pgxstore", Skip: "PgBouncer|TestModes|TestPoolTooSmall"}, "TestModel"},
+	{suites.Suite{Name: "histories", Skip: "/sqlite|/mysql|TestBreachesAreRejected|TestLeases/(expiring|handover)"}, "TestLeases"},
+	{suites.Suite{Name: "relay", Skip: "/sqlite|/mysql|TestClocksTenMinutesApart"}, "TestLoad|TestSchedule"},
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ok, err := run(ctx, os.Stdout, os.Args[1:])
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case interrupted:
-		os.Exit(130)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "pgversions:", err)
-		os.Exit(1)
-	case !ok:
-		os.Exit(1)
-	}
-}
+func main() { suites.Main("pgversions", run) }
 
 func run(ctx context.Context, out io.Writer, versions []string) (ok bool, err error) {
 	short := len(versions) > 0 && versions[0] == "-short"
@@ -86,25 +73,19 @@ func run(ctx context.Context, out io.Writer, versions []string) (ok bool, err er
 	if len(packages) < max(len(versions), 1) {
 		return false, fmt.Errorf("%s names a version that is not known: use some of %v", strings.Join(versions, " "), releases)
 	}
-	dir, err := os.MkdirTemp("", "postrider-pgversions-")
+	dir, err := suites.TempDir("pgversions")
 	if err != nil {
 		return false, err
 	}
 	defer os.RemoveAll(dir)
-	// The servers run as somebody else, who has to read what npm writes.
-	syscall.Umask(0o022)
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return false, err
-	}
 	if err := install(ctx, dir, packages); err != nil {
-		err = fmt.Errorf("%w: not tested on PostgreSQL %s", err, strings.Join(sorted(packages), ", "))
-		if ctx.Err() != nil || testenv.Required(required) {
-			return false, err
-		}
-		fmt.Fprintln(out, "#", err)
-		return true, nil
+		return suites.Untested(ctx, out, required, err, "PostgreSQL "+strings.Join(sorted(packages), ", "))
 	}
-	if err := build(ctx, root, dir); err != nil {
+	var list []suites.Suite
+	for _, s := range tested {
+		list = append(list, s.Suite)
+	}
+	if err := suites.Build(ctx, root, dir, list); err != nil {
 		return false, err
 	}
 	ok = true
@@ -183,27 +164,6 @@ func link(dir string) error {
 	return nil
 }
 
-// build compiles the suites and the program once for all versions.
-func build(ctx context.Context, root, dir string) error {
-	integration := filepath.Join(root, "integration")
-	args := []string{"test", "-c", "-o", dir + "/"}
-	for _, s := range suites {
-		args = append(args, "./"+s.name)
-	}
-	for _, c := range []struct {
-		dir  string
-		args []string
-	}{
-		{integration, args},
-		{filepath.Join(root, "cmd", "postrider"), []string{"build", "-o", filepath.Join(dir, "postrider"), "."}},
-	} {
-		if said, err := command(ctx, c.dir, nil, "go", c.args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("go %s: %w\n%s", strings.Join(c.args, " "), err, said)
-		}
-	}
-	return nil
-}
-
 // test runs everything on a server of one version.
 func test(ctx context.Context, out io.Writer, root, dir, version string, short bool) (ok bool, err error) {
 	bin := filepath.Join(files(dir, version), "native", "bin")
@@ -215,39 +175,16 @@ func test(ctx context.Context, out io.Writer, root, dir, version string, short b
 	if server.Version != version {
 		return false, fmt.Errorf("%s is the version of the server", server.Version)
 	}
-	// Tests that start a server of their own find these binaries too.
-	env := append(os.Environ(), testenv.EnvPostgres+"="+server.URL, testenv.EnvRequire+"="+testenv.EnginePostgres,
-		"PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
-	ok = true
-	step := func(name string, cmd *exec.Cmd) {
-		began := time.Now()
-		said, err := cmd.CombinedOutput()
-		took := time.Since(began).Seconds()
-		if err == nil && bytes.Contains(said, []byte("no tests to run")) {
-			err = errors.New("it has no test")
-		}
-		if err != nil {
-			ok = false
-			fmt.Fprintf(out, "%s# PostgreSQL %s: %s failed after %.0f s: %v\n", said, version, name, took, err)
-			return
-		}
-		fmt.Fprintf(out, "# PostgreSQL %s: %s passed in %.0f s\n", version, name, took)
-	}
-	for _, s := range suites {
+	list := make([]suites.Suite, len(tested))
+	for i, s := range tested {
+		list[i] = s.Suite
 		if short {
-			s.skip += "|" + s.long
+			list[i].Skip += "|" + s.long
 		}
-		step(s.name, command(ctx, filepath.Join(root, "integration", s.name), env,
-			filepath.Join(dir, s.name+".test"), "-test.timeout=5m", "-test.skip="+s.skip))
 	}
-	step("demo", command(ctx, dir, env, filepath.Join(dir, "postrider"), "demo", "--orders", "300", "--db", server.URL))
-	return ok, nil
-}
-
-func command(ctx context.Context, dir string, env []string, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir, cmd.Env = dir, env
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 10 * time.Second
-	return cmd
+	// Tests that start a server of their own find these binaries too.
+	return suites.Run(ctx, out, root, dir, "PostgreSQL "+version, list, []string{
+		testenv.EnvPostgres + "=" + server.URL, testenv.EnvRequire + "=" + testenv.EnginePostgres,
+		"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"),
+	}, server.URL), nil
 }
