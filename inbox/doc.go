@@ -37,10 +37,11 @@
 // other transaction's end and then sees the truth: committed, it skips; rolled
 // back, it runs. Use READ COMMITTED (the default of PostgreSQL) or SQLite's
 // BEGIN IMMEDIATE; on MySQL, and on MariaDB before 11.6.2, REPEATABLE READ, their
-// default, does as well. At REPEATABLE READ and SERIALIZABLE of PostgreSQL, and at
-// MariaDB's with innodb_snapshot_isolation, on from 11.6.2, the effect is made once
-// too, but the duplicate that waited gets a serialization error instead of a skip
-// (40001, 1020): roll back and let the broker deliver it again.
+// default, does as well. At REPEATABLE READ and SERIALIZABLE of PostgreSQL, and, in a
+// transaction that has read before, at MariaDB's with innodb_snapshot_isolation, on from
+// 11.6.2, the effect is made once too, but the duplicate that waited gets a
+// serialization error instead of a skip (40001, 1020): roll back and let the broker
+// deliver it again.
 //
 // Return every error of the database from the handler. MySQL and MariaDB end the
 // whole transaction at a deadlock and take what follows as transactions of their own:
