@@ -115,7 +115,7 @@ func mysqlBelow(root string) (*mysqlProgram, error) {
 	return &mysqlProgram{
 		name:    "MySQL",
 		install: "echo " + quote(user) + ` >user.sql && ` + bin + ` --datadir="$PWD/data" --tmpdir="$PWD/tmp" --initialize-insecure --init-file="$PWD/user.sql"`,
-		run:     bin + " --innodb-redo-log-capacity=256M --sync-binlog=0 --mysqlx=OFF",
+		run:     bin + " --innodb-redo-log-capacity=256M --disable-log-bin --mysqlx=OFF",
 	}, nil
 }
 

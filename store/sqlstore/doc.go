@@ -71,8 +71,9 @@
 //	user:password@tcp(host:3306)/database?interpolateParams=true
 //
 // without which each statement takes a round trip more. Its parameters parseTime,
-// loc and clientFoundRows change nothing. Tested on MariaDB 10.11, not yet run on
-// MySQL itself. docs/operations.md has the settings of the server that matter.
+// loc and clientFoundRows change nothing. Tested on MariaDB 10.11 and MySQL 9.7;
+// docs/engines.md tells what else it has run on, and docs/operations.md which settings
+// of the server matter.
 // Options.Schema is a database.
 //
 // # Oracle

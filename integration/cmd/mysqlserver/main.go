@@ -42,7 +42,7 @@ const others = "SQLite|Postgres|TestStandby|/^(postgres|pgxstore|sqlite)$|//^(po
 
 // tested leaves out what another server does not change as well.
 var tested = []suites.Suite{
-	{Name: "sqlstore", Skip: others + "|TestPoolTooSmall|TestLanesHaveOneOwner|TestLongestNames|TestNamesCannotInject"},
+	{Name: "sqlstore", Skip: others + "|TestModes|TestMySQLDrivers|TestManyAtOnce|TestPoolTooSmall|TestLanesHaveOneOwner|TestLongestNames|TestNamesCannotInject"},
 	{Name: "inbox", Skip: others},
 	{Name: "histories", Skip: others + "|TestBreachesAreRejected"},
 	{Name: "relay", Skip: others + "|TestDrainCosts|TestClocksTenMinutesApart"},
