@@ -34,10 +34,15 @@ func (s *Store) Migrate(ctx context.Context) error {
 		return invalid("%w", err)
 	}
 	err = s.conn(ctx, func(c Conn) error {
-		if err := s.checkServer(ctx, s.dress(c)); err != nil {
-			return err
-		}
-		if err := s.checkWrites(ctx, s.dress(c)); err != nil {
+		// Again: to read SQLite's encoding opens the file, which others may be turning
+		// to WAL.
+		err := s.again(ctx, func() error {
+			if err := s.checkServer(ctx, s.dress(c)); err != nil {
+				return err
+			}
+			return s.checkWrites(ctx, s.dress(c))
+		})
+		if err != nil {
 			return err
 		}
 		if before := s.d.beforeMigrate; before != nil {
