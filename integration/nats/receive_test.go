@@ -124,6 +124,22 @@ func (f *fixture) put(t *testing.T, id, body string) {
 	}
 }
 
+// waits returns when somebody asks the consumer for messages.
+func waits(t *testing.T, c jetstream.Consumer) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		switch info, err := c.Info(t.Context()); {
+		case err != nil:
+			t.Error(err)
+			return
+		case info.NumWaiting > 0:
+			return
+		case time.Now().After(end):
+			t.Error("nobody has asked for messages in a minute")
+			return
+		}
+	}
+}
+
 // drained waits until nothing is left for the consumer.
 func drained(t *testing.T, c jetstream.Consumer) {
 	t.Helper()
@@ -356,7 +372,7 @@ func TestReceiveHoldsNothingAhead(t *testing.T) {
 	receive(t, c, r, nil)
 	<-busy
 	receive(t, c, r, &natstransport.ReceiveOptions{Concurrency: 2})
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		info, err := c.Info(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -415,7 +431,7 @@ func TestReceiveConsumerDeleted(t *testing.T) {
 				f.publish(t, 1)
 			} else {
 				wg.Go(func() {
-					time.Sleep(500 * time.Millisecond) // it waits for a message
+					waits(t, c)
 					remove()
 				})
 			}
