@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -134,13 +135,19 @@ func isToken(s string) bool {
 // own, that one stands alone. A message that brings one of the headers that
 // make its identity or its fence (an attribute in the Binary envelope, the
 // lane, epoch or position, the transport's own, a second content type) is
-// refused, as is the Structured envelope. Such an error is for good: the
-// outcome is [Permanent].
+// refused, as are the Structured envelope and what would be no CloudEvent: one
+// without source or type, or with an extension that is none. Such an error is
+// for good: the outcome is [Permanent].
 func (w *Wire) Headers(dst []outbox.Header, d *Delivery) ([]outbox.Header, error) {
 	rec := d.Record
 	m := &rec.Message
 	if m.Envelope != outbox.Binary && m.Envelope != outbox.Raw {
 		return dst, fmt.Errorf("the %s envelope is not supported over %s: use binary or raw", m.Envelope, w.binding.Name)
+	}
+	if m.Envelope == outbox.Binary {
+		if err := checkEvent(rec); err != nil {
+			return dst, err
+		}
 	}
 	var own [4]bool // traceparent, tracestate, correlation, causation
 	context := [...]struct{ name, value string }{
@@ -197,6 +204,33 @@ func (w *Wire) Headers(dst []outbox.Header, d *Delivery) ([]outbox.Header, error
 		}
 	}
 	return dst, nil
+}
+
+// checkEvent is for rows that no Enlist has checked, of producers in other
+// languages: consumers cannot read such an event, and would be given it for ever.
+func checkEvent(rec *outbox.Record) error {
+	e := &rec.Message.Event
+	switch {
+	case e.Source == "":
+		return errors.New("CloudEvents source is empty: have the producer set it (ce_source), or use the raw envelope")
+	case rec.Type == "":
+		return errors.New("the type is empty: have the producer set it (message_type)")
+	}
+	seen := make(map[string]bool)
+	for _, x := range e.Extensions {
+		if x.Name == "" || strings.Trim(x.Name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+			return fmt.Errorf("CloudEvents extension name %.80q: have the producer use lower-case letters and digits", x.Name)
+		}
+		switch x.Name {
+		case "id", "source", "specversion", "type", "time", "subject", "dataschema", "datacontenttype":
+			return fmt.Errorf("CloudEvents extension name %q is a context attribute: have the producer set its own column", x.Name)
+		}
+		if seen[x.Name] {
+			return fmt.Errorf("CloudEvents extension %.80q stands twice: have the producer write it once", x.Name)
+		}
+		seen[x.Name] = true
+	}
+	return nil
 }
 
 // encode is HTTP binding 3.1.3.2: space, double quote, percent and every byte

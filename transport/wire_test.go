@@ -171,6 +171,41 @@ func TestHeadersThatForgeIdentityAreRefused(t *testing.T) {
 	}
 }
 
+// Rows of producers in other languages are checked here first; consumers could
+// not read these events.
+func TestWhatIsNoEventIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, transport.NATS, transport.HeaderNames{})
+	extensions := func(names ...string) func(*outbox.Record) {
+		return func(r *outbox.Record) {
+			r.Message.Event.Extensions = nil
+			for _, n := range names {
+				r.Message.Event.Extensions = append(r.Message.Event.Extensions, outbox.Extension{Name: n, Value: "x"})
+			}
+		}
+	}
+	for says, change := range map[string]func(*outbox.Record){
+		"source is empty":        func(r *outbox.Record) { r.Message.Event.Source = "" },
+		"type is empty":          func(r *outbox.Record) { r.Type = "" },
+		`name ""`:                extensions(""),
+		`name "Zone"`:            extensions("Zone"),
+		`name "a b"`:             extensions("a b"),
+		`"id" is a context`:      extensions("zone", "id"),
+		`"subject" is a context`: extensions("subject"),
+		`"zone" stands twice`:    extensions("zone", "empty", "zone"),
+	} {
+		d := sample()
+		change(d.Record)
+		if _, err := w.Headers(nil, d); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("error %v, want one that says %s", err, says)
+		}
+		d.Record.Message.Envelope = outbox.Raw
+		if _, err := w.Headers(nil, d); err != nil {
+			t.Errorf("%s, raw: %v", says, err)
+		}
+	}
+}
+
 func TestNativeTraceHeaderStandsAlone(t *testing.T) {
 	t.Parallel()
 	d := sample()
