@@ -187,7 +187,7 @@ func check(messageID, consumer string) error {
 func CheckName(what, value string) error {
 	switch {
 	case value == "":
-		return fmt.Errorf("%w: %s is empty: every message needs one", ErrInvalidArgument, what)
+		return fmt.Errorf("%w: %s is empty: give it 1 to %d bytes", ErrInvalidArgument, what, MaxName)
 	case len(value) > MaxName:
 		return fmt.Errorf("%w: %s of %d bytes, limit %d: use a hash of it", ErrInvalidArgument, what, len(value), MaxName)
 	case !utf8.ValidString(value):

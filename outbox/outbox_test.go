@@ -187,6 +187,10 @@ func TestPublishChoosesTheWireType(t *testing.T) {
 	if _, err := ob.Publish(t.Context(), tx, p); !errors.Is(err, outbox.ErrUnknownType) || !strings.Contains(err.Error(), "shop.order.placed.v1 (outbox_test.placed)") {
 		t.Errorf("an unknown Go type: %v, want the list", err)
 	}
+	p.Value = &note{}
+	if _, err := ob.Publish(t.Context(), tx, p); !errors.Is(err, outbox.ErrUnknownType) || !strings.Contains(err.Error(), "outbox_test.note is registered: publish the value") {
+		t.Errorf("a pointer to a registered type: %v, want the remedy", err)
+	}
 	for _, body := range [][]byte{nil, {}, []byte("raw")} {
 		tx.recs = nil
 		p.Value = body

@@ -179,7 +179,7 @@ func (ts *Types) forValue(v any) (*wireType, error) {
 	defer ts.mu.RUnlock()
 	switch ws := ts.byGo[t]; len(ws) {
 	case 0:
-		return nil, fmt.Errorf("%w: Go type %s: %s", ErrUnknownType, t, ts.list())
+		return nil, fmt.Errorf("%w: Go type %s: %s", ErrUnknownType, t, ts.near(t))
 	case 1:
 		return ws[0], nil
 	default:
@@ -189,6 +189,18 @@ func (ts *Types) forValue(v any) (*wireType, error) {
 		}
 		return nil, invalid("Go type %s has %d wire types (%s): choose one with Publication.Type", t, len(ws), strings.Join(names, ", "))
 	}
+}
+
+// near says what the caller may have meant instead of t.
+func (ts *Types) near(t reflect.Type) string {
+	switch {
+	case t == nil:
+	case t.Kind() == reflect.Pointer && len(ts.byGo[t.Elem()]) > 0:
+		return fmt.Sprintf("%s is registered: publish the value, not a pointer to it", t.Elem())
+	case len(ts.byGo[reflect.PointerTo(t)]) > 0:
+		return fmt.Sprintf("%s is registered: publish a pointer", reflect.PointerTo(t))
+	}
+	return ts.list()
 }
 
 // listed bounds the list of registered types in an error text.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -123,11 +124,11 @@ func (r *Relay) checkRoutes(ctx context.Context) error {
 		}
 		var known []string
 		for _, rt := range routes {
-			known = append(known, rt.Name)
+			known = append(known, strconv.Quote(rt.Name))
 		}
 		for name := range r.transports {
-			if !slices.Contains(known, name) {
-				return fmt.Errorf("%w %q: the store has %s: create it with Migrate", outbox.ErrUnknownRoute, name, strings.Join(known, ", "))
+			if !slices.Contains(known, strconv.Quote(name)) {
+				return fmt.Errorf("%w %q: the store has %s: correct the name, or create it with Options.Routes of the store and Migrate", outbox.ErrUnknownRoute, name, strings.Join(known, ", "))
 			}
 		}
 		return nil

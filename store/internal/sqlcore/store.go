@@ -257,7 +257,7 @@ func (s *Store) route(ctx context.Context, name string) (route, error) {
 	if r, ok := t.byName[name]; ok {
 		return r, nil
 	}
-	return route{}, fmt.Errorf("%w %.80q: the store has %s: create it with Options.Routes and Migrate", outbox.ErrUnknownRoute, name, t.names())
+	return route{}, fmt.Errorf("%w %.80q: the store has %s: correct the name, or create it with Options.Routes and Migrate", outbox.ErrUnknownRoute, name, t.names())
 }
 
 // name is compared text as an argument of its own.
