@@ -197,6 +197,7 @@ func TestSchemaScript(t *testing.T) {
 		{"schema", "--engine=postgres", "--schema=shop", "--prefix=pr_"},
 		{"schema", "--engine=sqlite", "--prefix=pr_"},
 		{"schema", "--engine=mysql", "--schema=shop", "--prefix=pr_"},
+		{"schema", "--engine=mariadb", "--prefix=pr_"},
 		{"schema", "--engine=oracle", "--schema=SHOP", "--prefix=pr_"},
 		{"schema", "--engine=sqlserver", "--schema=shop", "--prefix=pr_"},
 		{"schema", "--db=sqlite:nowhere.db", "--prefix=pr_"},

@@ -76,7 +76,7 @@ func (*migrateCmd) Run(p *program) error {
 
 type schemaCmd struct {
 	storeFlags
-	Engine string `placeholder:"ENGINE" help:"postgres, mysql, oracle, sqlserver or sqlite. Default: the engine of --db."`
+	Engine string `placeholder:"ENGINE" help:"postgres, mysql or mariadb, oracle, sqlserver or sqlite. Default: the engine of --db."`
 }
 
 // Run prints the script. It connects to nothing.
@@ -95,6 +95,9 @@ func (c *schemaCmd) Run(p *program) error {
 			return usagef("db: %w", err)
 		}
 		engine = d.Engine
+	}
+	if engine == "mariadb" {
+		engine = app.MySQL
 	}
 	dialect := app.Dialect(engine)
 	if dialect == nil {

@@ -102,6 +102,9 @@ func OpenStore(ctx context.Context, url string, opts *StoreOptions) (*Store, err
 		if d.Engine == SQLite {
 			return nil, fmt.Errorf("cannot open %s: %w: check that it is an SQLite file, and that this user can write it and its directory, which must exist and have room", d.Name, err)
 		}
+		if ping.Err() != nil && ctx.Err() == nil { // such as the port of another engine's server
+			err = fmt.Errorf("no answer within %s: %w", connectTimeout, err)
+		}
 		return nil, fmt.Errorf("cannot connect to %s: %w: check that the server runs, the URL and the password", scrubName(d.Name, d.secret), scrub(err, d.secret))
 	}
 	return s, nil

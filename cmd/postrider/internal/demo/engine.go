@@ -120,7 +120,7 @@ func createSchemas(ctx context.Context, e engine, schemas ...string) (end func(c
 			tidy, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
 			defer cancel()
 			drop(tidy)
-			return nil, usage("--db: create schema %s in %s: %w", name, s.Database.Name, err)
+			return nil, usage("--db: create schema %s in %s: %w: the demo makes and drops two of its own: use a user who may, or leave --db out for SQLite", name, s.Database.Name, err)
 		}
 	}
 	return func(ctx context.Context, keep bool) error {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/app"
@@ -106,7 +107,14 @@ func (o Options) validate() error {
 	if o.Crash && len(o.RelayCommand) == 0 {
 		return usage("--crash: this program does not say how its relays are started as child processes")
 	}
-	if d, err := app.ParseDatabase(o.DB); o.DB != "" && (err != nil || d.Engine != app.Postgres && d.Engine != app.MySQL) {
+	d, err := app.ParseDatabase(o.DB)
+	switch scheme, _, _ := strings.Cut(o.DB, "://"); scheme {
+	case "postgres", "postgresql", "mysql", "mariadb":
+		if err != nil { // what is wrong with it, such as no database
+			return usage("--db: %w", err)
+		}
+	}
+	if o.DB != "" && (err != nil || d.Engine != app.Postgres && d.Engine != app.MySQL) {
 		return usage("--db is not the URL of a database on a server: use one such as postgres://user:password@host:5432/database or mysql://user:password@host:3306/database, or leave --db out for SQLite")
 	}
 	return nil

@@ -31,6 +31,7 @@ func TestValidate(t *testing.T) {
 		{"nothing to kill over", func(o *Options) { o.Crash, o.RelayCommand, o.Rollback = true, []string{"x"}, 91 }, "--rollback is 91: with --crash use 0 to 90"},
 		{"no command for child processes", func(o *Options) { o.Crash = true }, "--crash"},
 		{"another database", func(o *Options) { o.DB = "sqlite:shop.db" }, "postgres://"},
+		{"a server without a database", func(o *Options) { o.DB = "mysql://u@h:3306/" }, "--db: the database URL mysql://u@h:3306/ names no database: add one, such as /app"},
 		{"a path for a database", func(o *Options) { o.DB = "shop.db" }, "postgres://"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
