@@ -29,7 +29,7 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, mark := range []string{"write", "setup", "consume"} {
+	for _, mark := range []string{"write", "setup", "consume", "receive"} {
 		_, code, _ := strings.Cut(string(source), "// readme:"+mark+"\n")
 		code, _, _ = strings.Cut(code, "// readme:end\n")
 		code = strings.TrimRight(code, "\n")
@@ -84,6 +84,15 @@ func TestReadmeCodeDelivers(t *testing.T) {
 	if got := string(m.Data); got != `{"Order":"1","Customer":"ada"}` || m.Header.Get("ce-type") != "shop.order.placed.v1" {
 		t.Fatalf("the stream holds %s of type %q", got, m.Header.Get("ce-type"))
 	}
+	if err := place(ctx, db, box, OrderPlaced{Order: "2", Customer: "ada"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, err = stream.GetMsg(ctx, 2); err != nil; _, err = stream.GetMsg(ctx, 2) {
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 	stop()
 	store, err := sqlstore.New(db, sqlstore.PostgreSQL, nil)
 	if err != nil {
@@ -109,6 +118,27 @@ func TestReadmeCodeDelivers(t *testing.T) {
 	var bill string
 	if err := db.QueryRowContext(ctx, `SELECT string_agg(order_id, ',') FROM bills`).Scan(&bill); err != nil || bill != "1" {
 		t.Fatalf("after the message and its repeat there are bills for %q, %v; want 1", bill, err)
+	}
+	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	receiving, end := context.WithCancel(ctx)
+	defer end()
+	done := make(chan error, 1)
+	go func() { done <- receive(receiving, db, in, box.Types(), js, consumer) }()
+	for info, err := consumer.Info(ctx); err != nil || info.AckFloor.Stream < 2; info, err = consumer.Info(ctx) {
+		if ctx.Err() != nil {
+			t.Fatalf("the receiver has not acknowledged two messages: %+v, %v", info, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	end()
+	if err := <-done; err != nil {
+		t.Errorf("the receiver ends with %v", err)
+	}
+	if err := db.QueryRowContext(ctx, `SELECT string_agg(order_id, ',' ORDER BY order_id) FROM bills`).Scan(&bill); err != nil || bill != "1,2" {
+		t.Errorf("after the receiver there are bills for %q, %v; want 1 and 2", bill, err)
 	}
 	for { // a relay that stopped cleanly is gone at once
 		o, err := store.Inspect(ctx, time.Now())

@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider/store/sqlstore"
 	"github.com/postrider/postrider/transport"
 	"github.com/postrider/postrider/transport/natstransport"
+	"github.com/postrider/postrider/transport/receiver"
 )
 
 // OrderPlaced is the message.
@@ -97,6 +98,26 @@ func consume(ctx context.Context, db *sql.DB, in *inbox.Inbox[sqlstore.Tx], type
 		return err
 	}
 	return m.Ack() // a repeat too
+}
+
+// readme:end
+
+// readme:receive
+func receive(ctx context.Context, db *sql.DB, in *inbox.Inbox[sqlstore.Tx], types *outbox.Types, js jetstream.JetStream, c jetstream.Consumer) error {
+	bill := func(ctx context.Context, tx sqlstore.Tx, m receiver.Message) error {
+		o, err := outbox.Decode[OrderPlaced](types, m.Type, m.Body)
+		if err != nil {
+			return receiver.Permanent(err) // to Dead at once
+		}
+		_, err = tx.ExecContext(ctx, `INSERT INTO bills (order_id) VALUES ($1)`, o.Order)
+		return err
+	}
+	r, err := receiver.New(in, sqlstore.Begin(db, nil), bill, &receiver.Options[sqlstore.Tx]{
+		Consumer: "billing", Dead: natstransport.DeadSubject[sqlstore.Tx](js, "dead.billing")})
+	if err != nil {
+		return err
+	}
+	return natstransport.Receive(ctx, c, r, nil) // until ctx ends
 }
 
 // readme:end
