@@ -279,4 +279,8 @@ func TestExampleFile(t *testing.T) {
 	if s.db == "" || s.nats == "" || s.ttl != 15*time.Second || s.maxAttempts != 10 || len(s.routes) != 2 || s.routes[1] != (outbox.Route{Name: "mail", Ordered: 16, Unordered: 8}) {
 		t.Errorf("%+v", s)
 	}
+	// Only the database is not there.
+	if got := call(t, nil, "run", "--config=postrider.example.yaml", "--db=sqlite:"+filepath.Join(t.TempDir(), "none.db")); got.code != exitFailed || !strings.Contains(got.err, "does not exist") {
+		t.Errorf("run as the example is: status %d, %s", got.code, got.err)
+	}
 }
