@@ -1,13 +1,16 @@
 package sqlstore_test
 
 import (
+	"database/sql"
 	"errors"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/sqlstore"
 	"github.com/postrider/postrider/store/storetest"
@@ -121,5 +124,46 @@ func TestSQLiteInUTF16(t *testing.T) {
 				t.Errorf("%s, %s: got %v, want outbox.ErrSchema that names UTF-16", encoding, what, err)
 			}
 		}
+	}
+}
+
+// TestSQLiteBusyTransaction: a transaction that was begun without the write lock fails
+// at once beside another writer, and the error says what its DSN lacks.
+func TestSQLiteBusyTransaction(t *testing.T) {
+	t.Parallel()
+	_, db, dsn := sqlite.migrated(t, nil)
+	path, _, _ := strings.Cut(dsn, "?")
+	bare, err := sql.Open(sqlite.driver, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bare.Close()
+	s, err := sqlstore.New(bare, sqlstore.SQLite, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Check(t.Context()); err != nil { // knows the routes from then on
+		t.Fatal(err)
+	}
+	writer, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Rollback()
+	for what, write := range map[string]func(*sql.Tx) error{
+		"Enlist": func(tx *sql.Tx) error { return s.Enlist(t.Context(), tx, record("k")) },
+		"Reserve": func(tx *sql.Tx) error {
+			_, err := s.Reserve(t.Context(), tx, inbox.Record{Consumer: "c", MessageID: "1", ProcessedAt: time.Now()})
+			return err
+		},
+	} {
+		tx, err := bare.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := write(tx); err == nil || !strings.Contains(err.Error(), "_txlock=immediate") || !strings.Contains(err.Error(), "busy_timeout") {
+			t.Errorf("%s: error %v, want one with the remedy", what, err)
+		}
+		tx.Rollback()
 	}
 }

@@ -79,6 +79,8 @@ type Dialect struct {
 	// is missing. nil where such an error says no more than that a statement is wrong.
 	stale func(error) bool
 	busy  func(error) bool // nothing happened; try again soon
+	// busyTx is what a user's transaction that is busy was begun without.
+	busyTx string
 	// held: a wait for a row that another transaction has locked came to its end;
 	// busy as well. nil where producers lock no rows of others.
 	held    func(error) bool

@@ -35,6 +35,7 @@ var sqliteDialect = Dialect{
 	lacking:       lackingSQLite,
 	stale:         staleSQLite,
 	busy:          busySQLite,
+	busyTx:        "begin transactions IMMEDIATE and let them wait for another writer, as _txlock=immediate and _pragma=busy_timeout(5000) do in a DSN of modernc.org/sqlite",
 	refused:       func(err error) bool { c := codeSQLite(err); return c == 18 || c == 19 }, // too big, constraint
 	denied:        func(err error) bool { return strings.Contains(err.Error(), "readonly database") },
 	prepare:       prepareSQLite,

@@ -467,6 +467,8 @@ func (s *Store) explain(ctx context.Context, who duty, err error) error {
 		return fmt.Errorf("%w: it does not fit a packet: raise max_allowed_packet of the server and of its clients, or lower MaxBytes: %w", outbox.ErrRefused, err)
 	case s.d.refused(err):
 		return s.refusal(ctx, who, err)
+	case s.d.busyTx != "" && who&(relays|operates) == 0 && s.d.busy(err):
+		return fmt.Errorf("%w: %s", err, s.d.busyTx)
 	}
 	return err
 }
