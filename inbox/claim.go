@@ -131,7 +131,7 @@ func checkLease(d time.Duration) error {
 
 func (c *Claim) leased(lease time.Duration) Record {
 	r := Record{Consumer: c.consumer, MessageID: c.messageID, ProcessedAt: now()}
-	r.ExpiresAt = r.ProcessedAt.Add((lease + time.Microsecond - 1).Truncate(time.Microsecond))
+	r.ExpiresAt = roundUp(r.ProcessedAt.Add(lease))
 	return r
 }
 

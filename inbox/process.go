@@ -167,10 +167,14 @@ func (in *Inbox[Tx]) Purge(ctx context.Context) (int, error) {
 func (in *Inbox[Tx]) record(messageID, consumer string) Record {
 	r := Record{Consumer: consumer, MessageID: messageID, ProcessedAt: now()}
 	if in.opts.Retention > 0 {
-		r.ExpiresAt = r.ProcessedAt.Add((in.opts.Retention + time.Microsecond - 1).Truncate(time.Microsecond))
+		r.ExpiresAt = roundUp(r.ProcessedAt.Add(in.opts.Retention))
 	}
 	return r
 }
+
+// roundUp makes microseconds of an instant: rounding a Duration up would overflow at
+// the longest ones.
+func roundUp(t time.Time) time.Time { return t.Add(999 * time.Nanosecond).Truncate(time.Microsecond) }
 
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -252,5 +253,17 @@ func TestInvalidArguments(t *testing.T) {
 	}
 	if _, err := inbox.New[*inboxtest.MemTx](nil, nil); !errors.Is(err, inbox.ErrInvalidArgument) {
 		t.Errorf("New without a store: %v", err)
+	}
+}
+
+// The longest Retention is one, whatever is added to it.
+func TestLongestRetention(t *testing.T) {
+	t.Parallel()
+	m := inboxtest.NewMem()
+	in := newInbox(t, m, &inbox.Options{Retention: math.MaxInt64})
+	for _, want := range []bool{true, false} {
+		if got, err := handle(t.Context(), m, in, "m1", nothing); got != want || err != nil {
+			t.Errorf("processed %t, error %v; want %t", got, err, want)
+		}
 	}
 }
