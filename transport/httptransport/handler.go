@@ -1,6 +1,7 @@
 package httptransport
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
@@ -120,6 +122,10 @@ func read(wire *transport.Wire, body io.Reader, h http.Header) (m receiver.Messa
 // structured takes a JSON event apart: its attributes as the headers of the binary
 // mode, and its data.
 func structured(event []byte) (headers iter.Seq2[string, string], data []byte, err error) {
+	// It would be read with other characters in their place, and one id as another.
+	if !utf8.Valid(event) {
+		return nil, nil, errors.New("the event is not UTF-8")
+	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(event, &fields); err != nil {
 		return nil, nil, fmt.Errorf("the event is no JSON object: %w", err)
@@ -136,7 +142,7 @@ func structured(event []byte) (headers iter.Seq2[string, string], data []byte, e
 		case name == "datacontenttype":
 			attrs[transport.HTTP.ContentType] = []string{value}
 		default:
-			attrs[transport.HTTP.Prefix+name] = []string{strings.ReplaceAll(value, "%", "%25")}
+			attrs[transport.HTTP.Prefix+name] = []string{literal.Replace(value)}
 		}
 	}
 	text, encoded := fields["data"], fields["data_base64"]
@@ -154,6 +160,9 @@ func structured(event []byte) (headers iter.Seq2[string, string], data []byte, e
 	return transport.Values(attrs), data, nil
 }
 
+// literal writes a value such that reading it as a header's changes nothing.
+var literal = strings.NewReplacer("%", "%25", `"`, "%22")
+
 // payload is data in its own form: JSON where the content type says so, or
 // nothing; else the text that a JSON string holds.
 func payload(data json.RawMessage, contentType []string) ([]byte, error) {
@@ -164,19 +173,30 @@ func payload(data json.RawMessage, contentType []string) ([]byte, error) {
 	if err != nil || media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json") {
 		return data, err
 	}
-	var s string
-	if err := json.Unmarshal(data, &s); err != nil {
+	s, err := text(data)
+	if err != nil {
 		return nil, fmt.Errorf("%s is no JSON, so data must be a string: %w", media, err)
 	}
 	return []byte(s), nil
 }
 
+// text is a JSON string, which an escaped half of a character is not: it would be read
+// as U+FFFD, whichever it is.
+func text(raw json.RawMessage) (s string, err error) {
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return "", err
+	}
+	const replaced = "\uFFFD"
+	if n := strings.Count(s, replaced); n > 0 && n > strings.Count(strings.ToLower(string(raw)), `\ufffd`)+bytes.Count(raw, []byte(replaced)) {
+		return "", errors.New("it has half of a surrogate pair")
+	}
+	return s, nil
+}
+
 // attribute is a value of an attribute: text, a number or a truth value.
 func attribute(raw json.RawMessage) (string, error) {
 	if len(raw) > 0 && raw[0] == '"' {
-		var s string
-		err := json.Unmarshal(raw, &s)
-		return s, err
+		return text(raw)
 	}
 	if len(raw) > 0 && (raw[0] == '{' || raw[0] == '[') {
 		return "", errors.New("it is no text, number or truth value")

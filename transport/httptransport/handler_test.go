@@ -108,6 +108,22 @@ func TestStructuredMode(t *testing.T) {
 	}
 }
 
+// What is special in a header's value is not so in JSON's: ids that differ are not
+// taken for one.
+func TestStructuredValuesAreExact(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	for text, id := range map[string]string{
+		`a`: `a`, `\"a\"`: `"a"`, `\"\\a\"`: `"\a"`, `a%41`: `a%41`, `\"%22\"`: `"%22"`, `\ufffd`: "\uFFFD", "\uFFFDa": "\uFFFDa", `\ud83d\ude00`: "\U0001F600",
+	} {
+		s.got = nil
+		w := s.post(`{"specversion":"1.0","source":"/shop","type":"order.v1","id":"`+text+`"}`, "Content-Type", "application/cloudevents+json")
+		if w.Code != http.StatusNoContent || len(s.got) != 1 || s.got[0].ID != id {
+			t.Errorf("id %s: got %d, %s, messages %+v, want %s", text, w.Code, w.Body, s.got, id)
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &httptransport.HandlerOptions{MaxBytes: 100})
@@ -129,6 +145,9 @@ func TestRefusals(t *testing.T) {
 		"both":            {`{"specversion":"1.0","id":"1","data":1,"data_base64":"AA=="}`, []string{"Content-Type", json}, 400, "both"},
 		"bad base64":      {`{"specversion":"1.0","id":"1","data_base64":"?"}`, []string{"Content-Type", json}, 400, "data"},
 		"no string":       {`{"datacontenttype":"text/plain","data":1}`, []string{"Content-Type", json}, 400, "must be a string"},
+		"no UTF-8":        {"{\"specversion\":\"1.0\",\"source\":\"/\",\"type\":\"t\",\"id\":\"\xff\"}", []string{"Content-Type", json}, 400, "not UTF-8"},
+		"half an id":      {`{"specversion":"1.0","source":"/","type":"t","id":"\ud800"}`, []string{"Content-Type", json}, 400, "surrogate"},
+		"half of a text":  {`{"id":"1","datacontenttype":"text/plain","data":"\uFFFD\udc00"}`, []string{"Content-Type", json}, 400, "surrogate"},
 		"large":           {strings.Repeat("x", 101), binary, 413, "100 bytes"},
 		"batch":           {"[]", []string{"Content-Type", "application/cloudevents-batch+json"}, 415, "one event"},
 		"XML":             {"<e/>", []string{"Content-Type", "application/cloudevents+xml"}, 415, "JSON only"},
