@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -325,6 +326,27 @@ func TestReceiveSlowHandler(t *testing.T) {
 	drained(t, c)
 	if n := attempts.Load(); n != 0 {
 		t.Errorf("the message was delivered %d times more while its handler ran", n)
+	}
+}
+
+// A handler that ends its goroutine does not keep its message: it comes again, and
+// Receive goes on.
+func TestReceiveHandlerEndsItsGoroutine(t *testing.T) {
+	t.Parallel()
+	f, l := newFixture(t, nil), newLedger(t)
+	c := f.consumer(t, jetstream.ConsumerConfig{AckWait: 300 * time.Millisecond})
+	f.publish(t, 1)
+	var exits atomic.Int32
+	stop := receive(t, c, l.receiver(t, func(receiver.Message) error {
+		if exits.Add(1) == 1 {
+			runtime.Goexit()
+		}
+		return nil
+	}, receiver.Options[sqlstore.Tx]{}), nil)
+	drained(t, c)
+	stop()
+	if got := l.effects(t); len(got) != 1 || exits.Load() != 2 {
+		t.Errorf("effects %q after %d runs, want one after 2", got, exits.Load())
 	}
 }
 

@@ -180,9 +180,13 @@ func one[Tx any](ctx context.Context, msg jetstream.Msg, r *receiver.Receiver[Tx
 			}
 		}
 	})
+	end := sync.OnceFunc(func() {
+		close(done)
+		wg.Wait() // nothing after the answer
+	})
+	defer end() // also where a handler ends its goroutine: the message would be held for ever
 	v := r.Handle(ctx, m, err)
-	close(done)
-	wg.Wait() // nothing after the answer
+	end()
 	if v.Ack {
 		_ = msg.Ack()
 	} else {
