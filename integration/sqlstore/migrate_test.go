@@ -35,10 +35,18 @@ func TestMigrateByManyStartersAtOnce(t *testing.T) {
 		start := make(chan struct{})
 		errs := make(chan error, 16)
 		var ready sync.WaitGroup
-		for range cap(errs) {
+		// The schema of the session, which some of them name.
+		here := map[*sqlstore.Dialect]string{sqlstore.PostgreSQL: `SELECT current_schema()`, sqlstore.MySQL: `SELECT DATABASE()`}[e.dialect]
+		for i := range cap(errs) {
 			// A pool of its own: as another process would have it.
 			db := e.open(t, dsn)
-			s := e.store(t, db, opts)
+			opts := *opts
+			if here != "" && i%2 == 1 {
+				if err := db.QueryRowContext(t.Context(), here).Scan(&opts.Schema); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := e.store(t, db, &opts)
 			ready.Add(1)
 			go func() {
 				ready.Done()

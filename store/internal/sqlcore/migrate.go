@@ -180,9 +180,11 @@ func (s *Store) checkForeign(ctx context.Context, q Querier) error {
 	})
 }
 
+// lockNumber is the lock's, but for the schema: that the session is in it and that it
+// is configured is the same, which only the server can tell.
 func (s *Store) lockNumber() int64 {
 	h := fnv.New64a()
-	h.Write([]byte("postrider\x00" + s.names.Schema + "\x00" + s.names.Plain("")))
+	h.Write([]byte("postrider\x00" + s.names.Plain("")))
 	return int64(h.Sum64())
 }
 

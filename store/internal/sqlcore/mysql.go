@@ -90,7 +90,7 @@ var mysqlDialect = Dialect{
 		"{forgotten}", "{relays} g WHERE g.expires_at < ?1 AND NOT EXISTS (SELECT 1 FROM {lanes} l WHERE l.owner = g.owner)",
 		// Materialized, so that it is not locked with the rows.
 		"{every_lane}", "(SELECT DISTINCT lane FROM {lanes}) l",
-		"{lock}", "CONCAT('postrider ', ?1, COALESCE(LEFT(SHA2(DATABASE(), 256), 32), ''))", // at most 64 characters
+		"{lock}", "CONCAT('postrider ', ?1, COALESCE(LEFT(SHA2(LOWER({schema}), 256), 32), ''))", // at most 64 characters
 		"{u:lane}", rowsMySQL("lane"),
 		"{u:lane+epoch}", rowsMySQL("lane", "epoch"),
 		"{u:lane+pos}", rowsMySQL("lane", "pos"),

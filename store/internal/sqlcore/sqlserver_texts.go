@@ -15,7 +15,7 @@ var textsSQLServer = texts{
  ORDER BY u.ord`,
 	HasMeta:   `SELECT CASE WHEN OBJECT_ID({'meta}, 'U') IS NULL THEN 0 ELSE 1 END`,
 	HasSchema: `SELECT COUNT(*) FROM sys.schemas WHERE name = @p1`,
-	Lock: `DECLARE @locked INT, @migration NVARCHAR(255) = CONCAT(N'postrider migration ', @p1);
+	Lock: `DECLARE @locked INT, @migration NVARCHAR(255) = CONCAT(N'postrider migration ', @p1, N' ', LOWER({schema}));
 EXEC @locked = sp_getapplock @Resource = @migration, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 600000;
 {locked}
 SELECT 1`,

@@ -1,4 +1,4 @@
-DECLARE @locked INT, @migration NVARCHAR(255) = CONCAT(N'postrider migration ', @p1);
+DECLARE @locked INT, @migration NVARCHAR(255) = CONCAT(N'postrider migration ', @p1, N' ', LOWER(SCHEMA_NAME()));
 EXEC @locked = sp_getapplock @Resource = @migration, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 600000;
 IF @locked < 0
 BEGIN;
