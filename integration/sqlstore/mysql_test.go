@@ -505,3 +505,45 @@ func TestMySQLPacketLimit(t *testing.T) {
 		one.Close()
 	}
 }
+
+// TestMySQLSettingsThatDoNotServe: what statements cannot be written for is refused
+// by its name, where a program starts, and a relay's sessions do not depend on it.
+func TestMySQLSettingsThatDoNotServe(t *testing.T) {
+	t.Parallel()
+	_, db, dsn := mysql.migrated(t, nil)
+	settings := [][2]string{{"sql_select_limit", "1"}, {"sql_safe_updates", "1"}, {"completion_type", "'CHAIN'"}}
+	if isMariaDB(t, db) {
+		settings = append(settings, [2]string{"sql_mode", "'ORACLE'"}, [2]string{"sql_mode", "'EMPTY_STRING_IS_NULL'"})
+	}
+	for _, setting := range settings {
+		odd := mysql.open(t, withSetting(dsn, setting[0], setting[1]))
+		s := mysql.store(t, odd, nil)
+		name := strings.Trim(setting[1], "'")
+		if setting[0] != "sql_mode" {
+			name = setting[0]
+		}
+		for what, err := range map[string]error{"Migrate": s.Migrate(t.Context()), "Check": s.Check(t.Context())} {
+			if !errors.Is(err, outbox.ErrInvalidArgument) || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s with %s=%s: got %v, want outbox.ErrInvalidArgument that names it", what, setting[0], setting[1], err)
+			}
+		}
+		if setting[0] == "sql_mode" {
+			continue
+		}
+		ses, err := mysql.store(t, db, &sqlstore.Options{RelayDB: odd}).LaneSession(t.Context(), "settle")
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner := outbox.NewID()
+		for range 2 {
+			g, err := ses.AcquireLanes(t.Context(), outbox.LaneRequest{Owner: owner, Routes: []string{"default"}, Want: 100, TTL: time.Minute})
+			if err != nil || len(g.Leases) != 24 {
+				t.Errorf("acquire with %s: got %d lanes, %v, want 24", setting[0], len(g.Leases), err)
+			}
+		}
+		if _, err := ses.AcquireLanes(t.Context(), outbox.LaneRequest{Owner: owner, Routes: []string{"default"}, End: true, TTL: time.Minute}); err != nil {
+			t.Errorf("end with %s: %v", setting[0], err)
+		}
+		ses.Close()
+	}
+}

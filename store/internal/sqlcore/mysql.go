@@ -67,6 +67,7 @@ var mysqlDialect = Dialect{
 	},
 	prepare: prepareMySQL,
 	fits:    fitsMySQL,
+	ready:   settingsMySQL,
 	least:   map[string][]int{"MariaDB": {10, 6}, "": {8, 0, 19}},
 	macros: []string{
 		"{now}", "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
@@ -116,7 +117,7 @@ var mysqlDialect = Dialect{
     correlation_id, causation_id, traceparent, tracestate, attempts, last_error, NULL, first_failed_at, reason, died_at, later_out`,
 	},
 	texts: texts{
-		Version: `SELECT CONCAT(VERSION(), ' ', @@version_comment, CASE WHEN DATABASE() IS NULL THEN ' ` + noDatabase + `' ELSE '' END)`,
+		Version: `SELECT CONCAT_WS(' ', VERSION(), @@version_comment, CASE WHEN DATABASE() IS NULL THEN '` + noDatabase + `' END)`,
 		Unfit: `SELECT table_name, engine FROM information_schema.tables WHERE table_schema = {schema} AND engine <> 'InnoDB'
    AND table_name IN (` + eachTable("{~%s}", ", ") + `)`,
 		Absent: `SELECT t.name FROM (` + eachTable("SELECT '%s' AS name, {~%[1]s} AS place", " UNION ALL ") + `) t
@@ -519,6 +520,21 @@ func fitsMySQL(version string) error {
 	return invalid("No database selected, and MySQL updates by a list only in a session that has one: name one in the DSN, as user@tcp(host)/database, whether or not a schema is configured")
 }
 
+// settingsMySQL refuses settings that no statement can be written for. A limit for all
+// reads cuts lists of routes and lanes off without a word.
+func settingsMySQL(ctx context.Context, c Querier) error {
+	var bad textColumn
+	err := queryRow(ctx, c, `SELECT CONCAT_WS(', ', CASE WHEN @@sql_safe_updates <> 0 THEN 'sql_safe_updates=0' END,
+ CASE WHEN @@sql_select_limit < 18446744073709551615 THEN 'sql_select_limit=18446744073709551615' END,
+ CASE WHEN @@completion_type <> 'NO_CHAIN' THEN 'completion_type=NO_CHAIN' END,
+ CASE WHEN CONCAT(',', @@sql_mode, ',') LIKE '%,ORACLE,%' THEN 'sql_mode without ORACLE' END,
+ CASE WHEN CONCAT(',', @@sql_mode, ',') LIKE '%,EMPTY_STRING_IS_NULL,%' THEN 'sql_mode without EMPTY_STRING_IS_NULL' END)`, nil, &bad)
+	if err == nil && bad != "" {
+		err = invalid("the settings of the database session do not serve: set in the DSN, or on the server: %s", string(bad))
+	}
+	return err
+}
+
 // prepareMySQL readies a connection for good: what was set before is not known,
 // and the connection is thrown away in the end.
 func prepareMySQL(ctx context.Context, c Querier, purpose string) (func(context.Context) error, error) {
@@ -532,7 +548,7 @@ func prepareMySQL(ctx context.Context, c Querier, purpose string) (func(context.
 	for _, text := range []string{
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
 		// MariaDB makes a join of a list of 1,000 values.
-		fmt.Sprintf("SET SESSION autocommit = 1, innodb_lock_wait_timeout = %d /*M!100308 , in_predicate_conversion_threshold = 0 */", wait),
+		fmt.Sprintf("SET SESSION autocommit = 1, completion_type = 0, sql_safe_updates = 0, sql_select_limit = 18446744073709551615, innodb_lock_wait_timeout = %d /*M!100308 , in_predicate_conversion_threshold = 0 */", wait),
 	} {
 		if _, err := c.Exec(ctx, text); err != nil {
 			return nil, err

@@ -1,1 +1,1 @@
-SELECT CONCAT(VERSION(), ' ', @@version_comment, CASE WHEN DATABASE() IS NULL THEN ' (no database)' ELSE '' END)
+SELECT CONCAT_WS(' ', VERSION(), @@version_comment, CASE WHEN DATABASE() IS NULL THEN '(no database)' END)
