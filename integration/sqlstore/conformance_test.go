@@ -137,3 +137,15 @@ func TestModes(t *testing.T) {
 		})
 	}
 }
+
+// TestBytesInEscapes: where arguments go over as text pgx reads bytes in hexadecimal
+// only, and a server, a role or a database may be set to write them otherwise.
+func TestBytesInEscapes(t *testing.T) {
+	onPostgres(t, func(t *testing.T, e engine) {
+		plain := e.dsn
+		e.dsn = func(tb testing.TB) string {
+			return withParam(withParam(plain(tb), "bytea_output", "escape"), "default_query_exec_mode", "exec")
+		}
+		awkwardValues(t, e)
+	})
+}

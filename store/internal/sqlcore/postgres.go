@@ -85,14 +85,14 @@ UNION ALL
 		HasMeta:   `SELECT count(*) FROM pg_catalog.pg_class WHERE oid = to_regclass({'meta})`,
 		HasSchema: `SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1::text`,
 		Where:     `SELECT n.nspname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass({'outbox})`,
-		Lock:      `SELECT pg_advisory_xact_lock($1::bigint # hashtextextended(COALESCE(NULLIF({named schema}, ''),
+		Lock: `SELECT pg_advisory_xact_lock($1::bigint # hashtextextended(COALESCE(NULLIF({named schema}, ''),
   (SELECT n.nspname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass({'meta})), current_schema()::text, ''), 0))`,
-		Meta:      `SELECT name, value FROM {meta}`,
-		Routes:    `SELECT name, first_lane, ordered_lanes, unordered_lanes FROM {routes} ORDER BY first_lane`,
-		AddRoute:  `INSERT INTO {routes} (name, first_lane, ordered_lanes, unordered_lanes) VALUES ($1::text, $2::integer, $3::integer, $4::integer)`,
-		AddLanes:  `INSERT INTO {lanes} (lane, is_ordered, route) SELECT u.lane, u.is_ordered, $3::text FROM unnest($1::integer[], $2::smallint[]) AS u(lane, is_ordered)`,
-		AddMarks:  `INSERT INTO {lane_marks} (lane) SELECT u.lane FROM unnest($1::integer[]) AS u(lane)`,
-		Now:       `SELECT {now}`,
+		Meta:     `SELECT name, value FROM {meta}`,
+		Routes:   `SELECT name, first_lane, ordered_lanes, unordered_lanes FROM {routes} ORDER BY first_lane`,
+		AddRoute: `INSERT INTO {routes} (name, first_lane, ordered_lanes, unordered_lanes) VALUES ($1::text, $2::integer, $3::integer, $4::integer)`,
+		AddLanes: `INSERT INTO {lanes} (lane, is_ordered, route) SELECT u.lane, u.is_ordered, $3::text FROM unnest($1::integer[], $2::smallint[]) AS u(lane, is_ordered)`,
+		AddMarks: `INSERT INTO {lane_marks} (lane) SELECT u.lane FROM unnest($1::integer[]) AS u(lane)`,
+		Now:      `SELECT {now}`,
 
 		EnlistOne: `INSERT INTO {outbox} ({msg})
 SELECT {one}
@@ -386,9 +386,10 @@ ON CONFLICT (consumer, message_id) DO UPDATE
 
 // settingsPostgres keep a plan that was made while a table was empty from being
 // used when it is full. Writes find their rows by keys, up to 1,000 at a time: a
-// hash join would read the whole table for them.
+// hash join would read the whole table for them. Where pgx asks for text it reads
+// bytes in hexadecimal only.
 const (
-	settingsPostgres = "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
+	settingsPostgres = "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off; SET LOCAL bytea_output = hex"
 	keysPostgres     = "; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
 )
 
@@ -418,7 +419,7 @@ func preparePostgres(ctx context.Context, c Querier, purpose string) (func(conte
 	}
 	_, err := c.Exec(ctx, `SELECT set_config('application_name', $1::text, false),
  set_config('plan_cache_mode', $3::text, false), set_config('jit', 'off', false), set_config('enable_bitmapscan', 'off', false),
- set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false),
+ set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false), set_config('bytea_output', 'hex', false),
  set_config('default_transaction_isolation', 'read committed', false), set_config('default_transaction_read_only', 'off', false),
  set_config('statement_timeout', $2::text, false), set_config('idle_in_transaction_session_timeout', '15s', false)`,
 		"postrider "+purpose, timeout, plans)
