@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -145,8 +146,14 @@ func (e entry) check(ctx context.Context, name string, now time.Time) Result {
 	return late
 }
 
-func (e entry) ask(ctx context.Context, name string, now time.Time) Result {
-	r := Result{Name: name}
+func (e entry) ask(ctx context.Context, name string, now time.Time) (r Result) {
+	// On a goroutine of its own nobody else would catch it, and the process would end.
+	defer func() {
+		if p := recover(); p != nil {
+			r = Result{Name: name, Status: Unhealthy, Reason: "the store panicked", Err: fmt.Errorf("the store panicked: %v\n%s", p, debug.Stack())}
+		}
+	}()
+	r.Name = name
 	n, err := e.store.PendingCount(ctx, now)
 	switch {
 	case errors.Is(err, outbox.ErrCountUnavailable):

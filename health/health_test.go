@@ -373,3 +373,19 @@ func TestHandlerOutlivesADeafStore(t *testing.T) {
 		}
 	})
 }
+
+// A store that panics is unhealthy; the process goes on, and so do the other stores.
+func TestStoreThatPanics(t *testing.T) {
+	t.Parallel()
+	var r health.Registry
+	for name, s := range map[string]outbox.Store{"good": &answers{count: 1}, "none": (*answers)(nil)} {
+		if err := r.Add(name, s, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	res := r.CheckAll(t.Context(), time.Now())
+	if len(res) != 2 || res[0].Status != health.Healthy || res[1].Status != health.Unhealthy || res[1].Name != "none" ||
+		res[1].Err == nil || !strings.Contains(res[1].Err.Error(), "panicked") {
+		t.Errorf("got %+v", res)
+	}
+}
