@@ -143,6 +143,22 @@ func TestSchemaThatDoesNotFit(t *testing.T) {
 	})
 }
 
+// TestMigrateIntoNoSchema: that tables are missing is no error of the program that makes
+// them.
+func TestMigrateIntoNoSchema(t *testing.T) {
+	onPostgres(t, func(t *testing.T, e engine) {
+		db := e.open(t, withParam(e.dsn(t), "search_path", "nowhere"))
+		err := e.store(t, db, nil).Migrate(t.Context())
+		wantSchemaError(t, "Migrate", err, "no schema to create tables in", "Options.Schema")
+		if strings.Contains(err.Error(), "postrider migrate") {
+			t.Errorf("Migrate asks for itself: %v", err)
+		}
+		if err := e.store(t, db, &sqlstore.Options{Schema: "own"}).Migrate(t.Context()); err != nil {
+			t.Errorf("Migrate into a schema of its own: %v", err)
+		}
+	})
+}
+
 func TestRouteCountsAreFixed(t *testing.T) {
 	onEngines(t, func(t *testing.T, e engine) {
 		_, db, _ := e.migrated(t, &sqlstore.Options{Routes: []outbox.Route{{Name: "default", Ordered: 4, Unordered: 2}}})

@@ -158,6 +158,10 @@ func (s *Store) migrate(ctx context.Context, q Querier, steps []schema.Step) err
 		for _, stmt := range step.Statements {
 			if _, err := q.Exec(ctx, stmt); err != nil && !(s.d.exists != nil && s.d.exists(err)) {
 				line, _, _ := strings.Cut(stmt, "\n")
+				if s.d.missing(err) {
+					return fmt.Errorf("%w: %s, %q: there is no schema to create tables in (%s): create the one that the session looks in, or name one in Options.Schema, which is created: %w",
+						outbox.ErrSchema, step.Name, line, s.place(), err)
+				}
 				if !s.d.denied(err) {
 					return fmt.Errorf("%s, %q: %w", step.Name, line, err)
 				}
