@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"strings"
 	"testing"
 
 	driver "github.com/go-sql-driver/mysql"
@@ -147,5 +148,18 @@ func TestBytesInEscapes(t *testing.T) {
 			return withParam(withParam(plain(tb), "bytea_output", "escape"), "default_query_exec_mode", "exec")
 		}
 		awkwardValues(t, e)
+	})
+}
+
+// TestArrayNulls: at this setting a message's missing tenant would be stored as "NULL".
+func TestArrayNulls(t *testing.T) {
+	onPostgres(t, func(t *testing.T, e engine) {
+		_, _, dsn := e.migrated(t, nil)
+		s := e.store(t, e.open(t, withParam(dsn, "array_nulls", "off")), nil)
+		for what, err := range map[string]error{"Migrate": s.Migrate(t.Context()), "Check": s.Check(t.Context())} {
+			if !errors.Is(err, outbox.ErrInvalidArgument) || !strings.Contains(err.Error(), "array_nulls") {
+				t.Errorf("%s: got %v, want outbox.ErrInvalidArgument that names array_nulls", what, err)
+			}
+		}
 	})
 }

@@ -376,7 +376,7 @@ func TestServerTooOld(t *testing.T) {
 		case sqlstore.SQLite:
 			ask, old = `SELECT sqlite_version()`, map[string]string{"3.34.1": "3."}
 		case sqlstore.MySQL:
-			ask = `SELECT CONCAT_WS(' ', VERSION(), @@version_comment, CASE WHEN DATABASE() IS NULL THEN '(no database)' END)`
+			ask = `SELECT CONCAT_WS(' ', VERSION(), @@version_comment, CASE WHEN DATABASE() IS NULL THEN '(no schema)' WHEN DATABASE() IS NULL THEN '(no database)' END)`
 			old = map[string]string{"10.5.23-MariaDB-log mariadb.org": "MariaDB 10.6", "5.7.44-log MySQL Community Server (GPL)": "8.0.19"}
 		}
 		for version, least := range old {

@@ -56,7 +56,8 @@
 // Writes of the store itself wait for that lock as long as their context lasts:
 // give them a deadline, and never call them while the same goroutine holds a
 // write transaction. A relay needs a pool of five connections, or one of its
-// own in Options.RelayDB.
+// own in Options.RelayDB. With ":memory:" every connection of a pool has a
+// database of its own, and most of them no tables: use a file, in tests as well.
 //
 // With &_pragma=mmap_size(268435456), a limit in bytes, SQLite reads the file
 // through mapped memory, which spares a relay about a tenth of its CPU time.

@@ -117,7 +117,7 @@ var mysqlDialect = Dialect{
     correlation_id, causation_id, traceparent, tracestate, attempts, last_error, NULL, first_failed_at, reason, died_at, later_out`,
 	},
 	texts: texts{
-		Version: `SELECT CONCAT_WS(' ', VERSION(), @@version_comment, CASE WHEN DATABASE() IS NULL THEN '` + noDatabase + `' END)`,
+		Version: `SELECT CONCAT_WS(' ', VERSION(), @@version_comment, CASE WHEN {schema} IS NULL THEN '` + noSchema + `' WHEN DATABASE() IS NULL THEN '` + noDatabase + `' END)`,
 		Unfit: `SELECT table_name, engine FROM information_schema.tables WHERE table_schema = {schema} AND engine <> 'InnoDB'
    AND table_name IN (` + eachTable("{~%s}", ", ") + `)`,
 		Absent: `SELECT t.name FROM (` + eachTable("SELECT '%s' AS name, {~%[1]s} AS place", " UNION ALL ") + `) t
@@ -508,16 +508,24 @@ func rightsMySQL() string {
 	return strings.Join(list, "\n;; ")
 }
 
-// noDatabase is in the version text of a session without a database.
-const noDatabase = "(no database)"
+// What ends the version text of a session without a database: if no schema is
+// configured either, and if one is.
+const (
+	noSchema   = "(no schema)"
+	noDatabase = "(no database)"
+)
 
-// fitsMySQL refuses a session without a database: without one MySQL, and not MariaDB,
-// runs no UPDATE of several tables with a JSON_TABLE, whatever names are qualified.
+// fitsMySQL refuses a session without a database where one is needed. Without one
+// MySQL, and not MariaDB, runs no UPDATE of several tables with a JSON_TABLE, whatever
+// names are qualified.
 func fitsMySQL(version string) error {
-	if strings.Contains(version, "MariaDB") || !strings.HasSuffix(version, noDatabase) {
-		return nil
+	switch {
+	case strings.HasSuffix(version, noSchema):
+		return invalid("No database selected, and no schema configured: name a database in the DSN, as user@tcp(host)/database")
+	case strings.HasSuffix(version, noDatabase) && !strings.Contains(version, "MariaDB"):
+		return invalid("No database selected, and MySQL updates by a list only in a session that has one: name one in the DSN, as user@tcp(host)/database, whether or not a schema is configured")
 	}
-	return invalid("No database selected, and MySQL updates by a list only in a session that has one: name one in the DSN, as user@tcp(host)/database, whether or not a schema is configured")
+	return nil
 }
 
 // settingsMySQL refuses settings that no statement can be written for. A limit for all

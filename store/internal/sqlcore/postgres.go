@@ -40,6 +40,7 @@ var postgresDialect = Dialect{
 	},
 	denied:  func(err error) bool { return sqlState(err) == "42501" },
 	prepare: preparePostgres,
+	ready:   readyPostgres,
 	least:   map[string][]int{"PostgreSQL": {13}},
 	macros: []string{
 		// As a sub-select it is worked out once and can bound an index scan.
@@ -401,6 +402,19 @@ func sqlState(err error) string {
 		return e.SQLState()
 	}
 	return ""
+}
+
+// readyPostgres refuses the one setting at which a list would be another than was
+// written: NULL would be the text "NULL".
+func readyPostgres(ctx context.Context, c Querier) error {
+	var nulls string
+	if err := queryRow(ctx, c, "SELECT current_setting('array_nulls')", nil, &nulls); err != nil {
+		return err
+	}
+	if nulls != "on" {
+		return invalid("array_nulls is off, which makes a text of each NULL in a list: set it to on for the role, the database or the server")
+	}
+	return nil
 }
 
 // preparePostgres gives a relay's connection plans that fit its statements
