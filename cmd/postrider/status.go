@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -155,7 +156,7 @@ func (s status) writeParked(w io.Writer) {
 			at = k.At.Format(time.RFC3339)
 		}
 		if k.Unparking {
-			why = "(on its way back) " + why
+			why = strings.TrimSpace("(on its way back) " + why)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", cut(k.Route, 32), cut(k.shown, 40), cut(k.By, 40), at, cut(why, 100))
 	}

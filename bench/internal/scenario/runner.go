@@ -266,6 +266,9 @@ func (r *Runner) profiled(variant string, e entry, rep int, run func() (sample, 
 	if r.opts.CPUProfile == "" || !strings.HasPrefix(e.name, "postrider") {
 		return run()
 	}
+	if err := os.MkdirAll(r.opts.CPUProfile, 0o777); err != nil {
+		return nil, err
+	}
 	clean := strings.NewReplacer(" ", "-", ",", "", "/", "-")
 	f, err := os.Create(filepath.Join(r.opts.CPUProfile, clean.Replace(fmt.Sprintf("%s_%s_%s_%d.pprof", r.now.Name, variant, e.name, rep+1))))
 	if err != nil {
