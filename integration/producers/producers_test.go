@@ -111,7 +111,7 @@ func insert(ctx context.Context, db *sql.DB, text string, args ...any) error {
 	return nil
 }
 
-// byHash is the page's Python, which computes lane and hash itself.
+// byHash does what the page's Python does: it computes lane and hash itself.
 func byHash(ctx context.Context, db *sql.DB, id outbox.ID, key []byte, body string) error {
 	var first, ordered, unordered uint32
 	err := db.QueryRowContext(ctx, `SELECT first_lane, ordered_lanes, unordered_lanes FROM postrider_routes WHERE name = ?`, route).Scan(&first, &ordered, &unordered)
