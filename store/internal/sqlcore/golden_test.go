@@ -165,3 +165,55 @@ func TestLimitsAreLiteral(t *testing.T) {
 		}
 	}
 }
+
+// TestPageForAuthors: the files, fields and statements that docs/adding-an-engine.md
+// names are there, of every engine, and its lists have every engine that is started.
+func TestPageForAuthors(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join("..", "..", "..")
+	page, err := os.ReadFile(filepath.Join(root, "docs", "adding-an-engine.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{"pos": true, "u": true, "engines": true, "dialects": true, "onAll": true, "sqlstore": true, "New": true, "Enlist": true}
+	for _, typ := range []reflect.Type{reflect.TypeFor[Dialect](), reflect.TypeFor[texts]()} {
+		known[typ.Name()] = true
+		for i := range typ.NumField() {
+			known[typ.Field(i).Name] = true
+		}
+	}
+	plain, path := regexp.MustCompile(`^[A-Za-z]+$`), regexp.MustCompile(`^[a-z0-9_<>/-]+/[a-z0-9_<>./-]*$|_test\.go$|^\w+\.go$`)
+	paths := 0
+	for _, m := range regexp.MustCompile("`([^`\n]+)`").FindAllStringSubmatch(string(page), -1) {
+		name := m[1]
+		if plain.MatchString(name) && !known[name] {
+			t.Errorf("the page names %s, which is no field and no statement", name)
+		}
+		if !path.MatchString(name) {
+			continue
+		}
+		paths++
+		of := dialects
+		if strings.Contains(name, "recording") {
+			of = []*Dialect{Oracle, SQLServer} // those without a server
+		}
+		for _, d := range of {
+			file := strings.ReplaceAll(name, "<engine>", string(d.engine))
+			there := slices.ContainsFunc([]string{root, ".", filepath.Join(root, "integration", "recording"), filepath.Join(root, "integration", "sqlstore")}, func(dir string) bool {
+				text, err := os.ReadFile(filepath.Join(dir, file))
+				if err == nil && strings.HasPrefix(file, "integration/") && strings.HasSuffix(file, "_test.go") &&
+					slices.Contains([]*Dialect{PostgreSQL, SQLite, MySQL}, d) && !regexp.MustCompile(`sqlstore\.`+d.name+`\b`).Match(text) {
+					t.Errorf("the list in %s lacks %s", file, d)
+				}
+				info, err := os.Stat(filepath.Join(dir, file))
+				return err == nil && info.IsDir() == (filepath.Ext(file) == "")
+			})
+			if !there {
+				t.Errorf("the page names %s, which is not there", file)
+			}
+		}
+	}
+	if paths < 20 {
+		t.Errorf("the page names %d files and folders, want 20 at least", paths)
+	}
+}
