@@ -127,6 +127,9 @@ func (r *recorder) meet(text string, args []driver.NamedValue) (rows [][]driver.
 		if !r.schema[text] {
 			r.session = append(r.session, text)
 		}
+		if s := r.e.settings; s != "" && strings.HasPrefix(text, s) {
+			return [][]driver.Value{{r.e.value("")}}, 0
+		}
 		return nil, 0
 	}
 	changed = 1

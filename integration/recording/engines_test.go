@@ -24,6 +24,9 @@ type engine struct {
 	mark    string // before an argument's number; "" is a question mark alone
 	version string // the server's answer to what it is
 	here    string // the expression for the schema at hand
+	// settings is how a question after the session's settings begins, which a row of an
+	// empty text answers; "" where there is none.
+	settings string
 	// open and close are the quotes of a name.
 	open, close string
 	// direct: the driver runs a text with arguments without preparing it.
@@ -52,7 +55,8 @@ type engine struct {
 var engines = []*engine{
 	{
 		name: schema.MySQL, dialect: sqlstore.MySQL, version: "8.4.0 MySQL Community Server - GPL", here: "DATABASE()",
-		open: "`", close: "`", direct: true,
+		settings: "SELECT CONCAT_WS(', ', CASE WHEN @@",
+		open:     "`", close: "`", direct: true,
 		check: func(nv *driver.NamedValue) (err error) {
 			nv.Value, err = driver.DefaultParameterConverter.ConvertValue(nv.Value)
 			return err
