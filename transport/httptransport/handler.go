@@ -2,6 +2,7 @@ package httptransport
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,8 +37,8 @@ type HandlerOptions struct {
 //	400  it is no valid event
 //	405  another method than POST
 //	413  the body is above MaxBytes
-//	415  a batch of events, which is not taken
-//	503  it failed: send it again after Retry-After
+//	415  a batch of events, or a compressed body, which are not taken
+//	503  it failed, or its body did not arrive: send it again after Retry-After
 //
 // HTTP does not count deliveries, so only an error marked receiver.Permanent makes
 // an event a dead letter; other retries are bounded by the sender. The body of an
@@ -73,15 +74,21 @@ func NewHandler[Tx any](r *receiver.Receiver[Tx], opts *HandlerOptions) (http.Ha
 			http.Error(w, "send events by POST", http.StatusMethodNotAllowed)
 			return
 		}
+		again := func(after time.Duration, why string) {
+			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(max(after, time.Second).Seconds()))))
+			http.Error(w, why, http.StatusServiceUnavailable)
+		}
 		m, code, err := read(wire, http.MaxBytesReader(w, req.Body, o.MaxBytes), req.Header)
-		if err != nil {
+		switch {
+		case code == http.StatusServiceUnavailable:
+			again(0, err.Error())
+			return
+		case err != nil:
 			http.Error(w, err.Error(), code)
 			return
 		}
-		v := r.Handle(req.Context(), m, nil)
-		if !v.Ack {
-			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(max(v.Delay, time.Second).Seconds()))))
-			http.Error(w, "the event could not be handled", http.StatusServiceUnavailable)
+		if v := r.Handle(req.Context(), m, nil); !v.Ack {
+			again(v.Delay, "the event could not be handled")
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
@@ -97,19 +104,23 @@ func read(wire *transport.Wire, body io.Reader, h http.Header) (m receiver.Messa
 	if strings.HasPrefix(media, "application/cloudevents-batch") {
 		return m, http.StatusUnsupportedMediaType, errors.New("send one event a request")
 	}
+	if coding := strings.TrimSpace(h.Get("Content-Encoding")); coding != "" && !strings.EqualFold(coding, "identity") {
+		return m, http.StatusUnsupportedMediaType, fmt.Errorf("the body's Content-Encoding is %.80q: send it as it is", coding)
+	}
 	if m.Body, err = io.ReadAll(body); err != nil {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
 			return m, http.StatusRequestEntityTooLarge, fmt.Errorf("the body has more than %d bytes", large.Limit)
 		}
-		return m, http.StatusBadRequest, errors.New("the body could not be read")
+		// Cut off or too slow says nothing of the event, and senders drop what is 400.
+		return m, http.StatusServiceUnavailable, errors.New("the body did not arrive whole")
 	}
 	headers := transport.Values(h)
 	if strings.HasPrefix(media, "application/cloudevents") {
 		if media != "application/cloudevents+json" && media != "application/cloudevents" {
 			return m, http.StatusUnsupportedMediaType, fmt.Errorf("%s: events in the structured mode are read as JSON only", media)
 		}
-		if headers, m.Body, err = structured(m.Body); err != nil {
+		if headers, m.Body, err = structured(m.Body, h); err != nil {
 			return m, http.StatusBadRequest, err
 		}
 	}
@@ -120,17 +131,22 @@ func read(wire *transport.Wire, body io.Reader, h http.Header) (m receiver.Messa
 }
 
 // structured takes a JSON event apart: its attributes as the headers of the binary
-// mode, and its data.
-func structured(event []byte) (headers iter.Seq2[string, string], data []byte, err error) {
+// mode, beside those of h that are none, such as the trace; and its data.
+func structured(event []byte, h http.Header) (headers iter.Seq2[string, string], data []byte, err error) {
 	// It would be read with other characters in their place, and one id as another.
 	if !utf8.Valid(event) {
 		return nil, nil, errors.New("the event is not UTF-8")
 	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(event, &fields); err != nil {
+	fields, err := members(event)
+	if err != nil {
 		return nil, nil, fmt.Errorf("the event is no JSON object: %w", err)
 	}
 	attrs := map[string][]string{}
+	for name, values := range h {
+		if low := strings.ToLower(name); low != "content-type" && !strings.HasPrefix(low, transport.HTTP.Prefix) {
+			attrs[name] = values
+		}
+	}
 	for name, raw := range fields {
 		if name == "data" || name == "data_base64" || string(raw) == "null" {
 			continue
@@ -152,12 +168,40 @@ func structured(event []byte) (headers iter.Seq2[string, string], data []byte, e
 	case text != nil:
 		return nil, nil, errors.New("the event has both data and data_base64")
 	default:
-		err = json.Unmarshal(encoded, &data)
+		var s string // a list of numbers would be taken for bytes
+		if err = json.Unmarshal(encoded, &s); err == nil {
+			data, err = base64.StdEncoding.DecodeString(s)
+		}
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("the event's data: %w", err)
 	}
 	return transport.Values(attrs), data, nil
+}
+
+// members are the members of a JSON object. One that stands twice is refused: others
+// may read the one, and this the other.
+func members(object []byte) (map[string]json.RawMessage, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(object, &all); err != nil {
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(object))
+	_, err := dec.Token()
+	seen := make(map[string]bool, len(all))
+	for err == nil && dec.More() {
+		var name json.Token
+		if name, err = dec.Token(); err == nil {
+			if text, _ := name.(string); seen[text] {
+				return nil, fmt.Errorf("%.80q stands twice", text)
+			} else {
+				seen[text] = true
+			}
+			var skip json.RawMessage
+			err = dec.Decode(&skip)
+		}
+	}
+	return all, err
 }
 
 // literal writes a value such that reading it as a header's changes nothing.

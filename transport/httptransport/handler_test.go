@@ -3,8 +3,10 @@ package httptransport_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +152,9 @@ func TestRefusals(t *testing.T) {
 		"half of a text":  {`{"id":"1","datacontenttype":"text/plain","data":"\uFFFD\udc00"}`, []string{"Content-Type", json}, 400, "surrogate"},
 		"large":           {strings.Repeat("x", 101), binary, 413, "100 bytes"},
 		"batch":           {"[]", []string{"Content-Type", "application/cloudevents-batch+json"}, 415, "one event"},
+		"compressed":      {"{}", append([]string{"Content-Encoding", "gzip"}, binary...), 415, "gzip"},
+		"id twice":        {`{"specversion":"1.0","source":"/","type":"t","id":"1","id":"2"}`, []string{"Content-Type", json}, 400, "twice"},
+		"list for base64": {`{"specversion":"1.0","source":"/","type":"t","id":"1","data_base64":[1,2]}`, []string{"Content-Type", json}, 400, "data"},
 		"XML":             {"<e/>", []string{"Content-Type", "application/cloudevents+xml"}, 415, "JSON only"},
 		"bad type":        {"{}", []string{"Content-Type", "/"}, 400, "Content-Type"},
 	} {
@@ -182,5 +187,39 @@ func TestFailure(t *testing.T) {
 	s.fail = nil
 	if w := s.post("{}", binary...); w.Code != 204 || len(s.got) != 1 {
 		t.Errorf("sent again: got %d, %d messages", w.Code, len(s.got))
+	}
+}
+
+// broken is a body that ends in an error.
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error) { return 0, b.err }
+
+// A body that is too slow or cut off says nothing of the event: a status below 500
+// would have the sender drop it.
+func TestBodyThatDoesNotArrive(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	for _, err := range []error{os.ErrDeadlineExceeded, io.ErrUnexpectedEOF, errors.New("malformed chunked encoding")} {
+		req := httptest.NewRequest(http.MethodPost, "/", broken{err})
+		for i := 0; i < len(binary); i += 2 {
+			req.Header.Add(binary[i], binary[i+1])
+		}
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, req)
+		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || len(s.got) != 0 {
+			t.Errorf("%v: got %d, Retry-After %q, %d messages", err, w.Code, w.Header().Get("Retry-After"), len(s.got))
+		}
+	}
+}
+
+// The trace of a request is that of its event in both modes; its ce- headers are not
+// an event in the structured mode.
+func TestStructuredModeKeepsTheTrace(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	w := s.post(`{"specversion":"1.0","source":"/shop","type":"order.v1","id":"1"}`, "Content-Type", "application/cloudevents+json", "traceparent", "00-1-2-01", "ce-id", "2")
+	if w.Code != http.StatusNoContent || len(s.got) != 1 || s.got[0].ID != "1" || s.got[0].Context.TraceParent != "00-1-2-01" || s.got[0].ContentType != "" {
+		t.Errorf("got %d, %s, messages %+v", w.Code, w.Body, s.got)
 	}
 }
