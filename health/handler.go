@@ -87,7 +87,7 @@ func (h *handler) ready(w http.ResponseWriter, req *http.Request) {
 			s.Pending = &r.Pending
 		}
 		if !r.Oldest.IsZero() {
-			age := at.Sub(r.Oldest).Seconds()
+			age := max(at.Sub(r.Oldest), 0).Seconds() // made since, or by a clock ahead
 			s.Oldest = &age
 		}
 		stores[r.Name] = s

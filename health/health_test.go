@@ -389,3 +389,17 @@ func TestStoreThatPanics(t *testing.T) {
 		t.Errorf("got %+v", res)
 	}
 }
+
+// A message made after the stores were asked is of no negative age.
+func TestAgeIsNotNegative(t *testing.T) {
+	t.Parallel()
+	var r health.Registry
+	if err := r.Add("one", &answers{count: 1, oldest: time.Now().Add(time.Hour)}, &health.Thresholds{UnhealthyAge: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	_, body := get(health.NewHandler(&r, nil), "/ready")
+	stores, _ := body["stores"].(map[string]any)
+	if one, _ := stores["one"].(map[string]any); one["oldest_seconds"] != 0.0 {
+		t.Errorf("got %v, want oldest_seconds 0", body)
+	}
+}

@@ -16,6 +16,9 @@ import (
 	"github.com/postrider/postrider/transport"
 )
 
+// fileLook is how often the relay looks whether an SQLite file is still the one it opened.
+const fileLook = time.Second
+
 type runCmd struct {
 	storeFlags
 	relayFlags
@@ -114,11 +117,22 @@ func (p *program) deliver(s *settings, log *slog.Logger) (err error) {
 	started := time.Now()
 	ctx, stop := context.WithCancel(p.ctx)
 	defer stop()
-	go func() {
-		select {
-		case <-broker.Closed():
-			stop() // or the relay would hold its lanes and deliver nothing
-		case <-ctx.Done():
+	var gone error
+	watched := make(chan struct{})
+	go func() { // or the relay would hold its lanes and deliver nothing
+		defer close(watched)
+		defer stop()
+		look := time.NewTicker(fileLook)
+		defer look.Stop()
+		for gone == nil {
+			select {
+			case <-broker.Closed():
+				return
+			case <-ctx.Done():
+				return
+			case <-look.C:
+				gone = st.Gone()
+			}
 		}
 	}()
 	defer st.Listen(ctx, r.Wake, func(err error) {
@@ -129,6 +143,10 @@ func (p *program) deliver(s *settings, log *slog.Logger) (err error) {
 		}
 	})()
 	err = r.Run(ctx)
+	stop()
+	if <-watched; gone != nil {
+		err = errors.Join(fmt.Errorf("%w, start again", gone), err)
+	}
 	if p.ctx.Err() == nil && broker.Conn.IsClosed() {
 		err = errors.Join(fmt.Errorf("the connection to NATS at %s has ended for good, start again", broker.Name), broker.Conn.LastError(), err)
 	}

@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -188,6 +191,29 @@ func TestBrokerConnectionEndsForGood(t *testing.T) {
 	for _, want := range []string{"ended for good, start again", "Something New"} {
 		if !strings.Contains(strings.ToLower(relay.stderr.String()), strings.ToLower(want)) {
 			t.Errorf("the log does not say %q", want)
+		}
+	}
+}
+
+// A relay whose SQLite file is replaced, as by a backup put back, would go on with the
+// old one, which nobody writes to any more, and look healthy.
+func TestSQLiteFileIsReplaced(t *testing.T) {
+	t.Parallel()
+	for what, replace := range map[string]func(path string) error{
+		"removed": os.Remove,
+		"replaced": func(path string) error {
+			data, err := os.ReadFile(path)
+			return errors.Join(err, os.WriteFile(path+".new", data, 0o600), os.Rename(path+".new", path))
+		},
+	} {
+		path := filepath.Join(t.TempDir(), "app.db")
+		relay := start(t, nil, "run", "--migrate", "--db", "sqlite:"+path, "--nats", testenv.NATS(t))
+		eventually(t, "the relay holds its lanes", func() bool { return strings.Contains(relay.stderr.String(), "lanes held") })
+		if err := replace(path); err != nil {
+			t.Fatal(err)
+		}
+		if code := relay.wait(t); code != 1 || !strings.Contains(relay.stderr.String(), "has been "+what) {
+			t.Errorf("%s: run ends with %d and does not say so, want 1", what, code)
 		}
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,6 +75,7 @@ type Store struct {
 	Pool     *pgxpool.Pool   // on PostgreSQL, what DB takes its connections from
 	Database Database
 	options  sqlstore.Options
+	file     os.FileInfo // of an SQLite file
 }
 
 // OpenStore opens the store behind a database URL (see [ParseDatabase]) and
@@ -107,7 +111,26 @@ func OpenStore(ctx context.Context, url string, opts *StoreOptions) (*Store, err
 		}
 		return nil, fmt.Errorf("cannot connect to %s: %w: check that the server runs, the URL and the password", scrubName(d.Name, d.secret), scrub(err, d.secret))
 	}
+	if d.path != "" {
+		s.file, _ = os.Stat(d.path)
+	}
 	return s, nil
+}
+
+// Gone tells whether the SQLite file is no longer at its path, or is another one, as
+// after a backup was put back: the connections stay with the old one for good, which
+// nobody else writes to any more.
+func (s *Store) Gone() error {
+	if s.file == nil {
+		return nil
+	}
+	switch now, err := os.Stat(s.Database.path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("the SQLite file %s has been removed", s.Database.path)
+	case err == nil && !os.SameFile(now, s.file):
+		return fmt.Errorf("the SQLite file %s has been replaced by another", s.Database.path)
+	}
+	return nil
 }
 
 func (s *Store) open(ctx context.Context, opts *StoreOptions) (err error) {
