@@ -7,7 +7,9 @@ import (
 	"io"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -77,6 +79,11 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, environ [
 	if err != nil {
 		fmt.Fprintln(stderr, "postrider:", err)
 		return exitFailed
+	}
+	// Kong would read it with other characters in their place: another key, or file.
+	if i := slices.IndexFunc(args, func(arg string) bool { return !utf8.ValidString(arg) }); i >= 0 {
+		fmt.Fprintf(stderr, "postrider: argument %d is not valid UTF-8: name a key of such bytes by --key-hex, and set anything else by its environment variable or in the file of --config\n", i+1)
+		return exitUsage
 	}
 	parsed, err := parser.Parse(args)
 	if exited { // --help, --version

@@ -72,6 +72,8 @@ func TestBadInput(t *testing.T) {
 		{"file without end", nil, run("--config=/dev/zero"), 2, []string{"/dev/zero", "1048576"}},
 		{"number that means the default", nil, run("--max-attempts=0"), 2, []string{"--max-attempts", "leave it out"}},
 		{"duration that means the default", []string{"POSTRIDER_GRACE=0s"}, run(), 2, []string{"POSTRIDER_GRACE", "leave it out"}},
+		{"second document", nil, run("--config=" + write(t, "two.yaml", "# all\n---\nbatch: 7\n---\nmax_attempts: 3\n")), 2, []string{"two.yaml", "several YAML documents"}},
+		{"bytes that are no text", nil, []string{"park", "--db=sqlite:x", "--key", "\xff"}, 2, []string{"argument 4", "--key-hex"}},
 		{"zero in file", nil, run("--config=" + write(t, "z.yaml", "batch: 0\n")), 2, []string{"z.yaml", "batch", "leave it out"}},
 		{"no SQLite file", nil, []string{"status", "--db=sqlite:" + write(t, "text.db", strings.Repeat("not a database ", 100))}, 1, []string{"text.db", "SQLite file"}},
 		{"SQLite file in no directory", nil, []string{"migrate", "--db=sqlite:/nonexistent/dir/p.db"}, 1, []string{"/nonexistent/dir/p.db", "directory"}},
@@ -282,5 +284,17 @@ func TestExampleFile(t *testing.T) {
 	// Only the database is not there.
 	if got := call(t, nil, "run", "--config=postrider.example.yaml", "--db=sqlite:"+filepath.Join(t.TempDir(), "none.db")); got.code != exitFailed || !strings.Contains(got.err, "does not exist") {
 		t.Errorf("run as the example is: status %d, %s", got.code, got.err)
+	}
+}
+
+func TestDocuments(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		"": 0, "# none\n": 0, "a: 1\n": 1, "%YAML 1.2\n# x\n---\na: 1\n...\n# end\n": 1, "---\r\na: |\r\n  ---\r\n": 1, "--- {a: 1}\n": 1, "a: ---x\n---b: 1\n": 1,
+		"a: 1\n---\nb: 1\n": 2, "a: 1\n...\nb: 1\n": 2, "--- {a: 1}\n--- # x\n{b: 1}": 2,
+	} {
+		if got := documents([]byte(text)); got != want {
+			t.Errorf("%q: %d documents, want %d", text, got, want)
+		}
 	}
 }

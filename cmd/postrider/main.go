@@ -11,7 +11,12 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	// A terminal that is closed is no reason to leave lanes behind; nohup is one to go on.
+	if !signal.Ignored(syscall.SIGHUP) {
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	// The first signal stops cleanly, a later one kills. Not one that comes at
 	// once: supervisors signal a process and then its group.
 	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })

@@ -206,6 +206,28 @@ func fromMap(m map[string]any) (*koanf.Koanf, error) {
 
 const maxConfig = 1 << 20
 
+// documents counts the YAML documents that hold anything.
+func documents(data []byte) (n int) {
+	open := false
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimRight(line, " \t\r\n")
+		for _, mark := range []string{"---", "..."} {
+			if rest, ok := strings.CutPrefix(line, mark); ok && (rest == "" || rest[0] == ' ' || rest[0] == '\t') {
+				line, open = rest, false
+			}
+		}
+		line = strings.TrimLeft(line, " \t")
+		if line == "" || line[0] == '#' || !open && line[0] == '%' {
+			continue
+		}
+		if !open {
+			n++
+		}
+		open = true
+	}
+	return n
+}
+
 func fileSource(path string) (source, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -223,6 +245,9 @@ func fileSource(path string) (source, error) {
 	k := koanf.New(".")
 	if err := k.Load(rawbytes.Provider(data), yaml.Parser()); err != nil {
 		return source{}, usagef("configuration file %s is not a YAML mapping of settings: %w", path, err)
+	}
+	if documents(data) > 1 {
+		return source{}, usagef("configuration file %s has several YAML documents, and only the first would count: remove the line --- between them", path)
 	}
 	fields := (&settings{}).fields()
 	for _, key := range k.Keys() {

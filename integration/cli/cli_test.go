@@ -91,7 +91,12 @@ func (b *buffer) String() string {
 // start runs the program with nothing in its environment but env.
 func start(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(binary, args...), done: make(chan error, 1)}
+	return startBy(t, exec.Command(binary, args...), env)
+}
+
+func startBy(t *testing.T, cmd *exec.Cmd, env []string) *process {
+	t.Helper()
+	p := &process{cmd: cmd, done: make(chan error, 1)}
 	p.cmd.Env = append([]string{"HOME=" + t.TempDir()}, env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	if err := p.cmd.Start(); err != nil {
@@ -106,7 +111,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 		p.cmd.Process.Kill()
 		<-ended
 		if t.Failed() {
-			t.Logf("postrider %s\nstdout: %s\nstderr: %s", strings.Join(args, " "), &p.stdout, &p.stderr)
+			t.Logf("%s\nstdout: %s\nstderr: %s", strings.Join(cmd.Args, " "), &p.stdout, &p.stderr)
 		}
 	})
 	return p

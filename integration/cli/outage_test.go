@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -215,5 +216,35 @@ func TestSQLiteFileIsReplaced(t *testing.T) {
 		if code := relay.wait(t); code != 1 || !strings.Contains(relay.stderr.String(), "has been "+what) {
 			t.Errorf("%s: run ends with %d and does not say so, want 1", what, code)
 		}
+	}
+}
+
+// The end of its terminal ends a relay as SIGTERM does, and not one under nohup.
+func TestHangup(t *testing.T) {
+	t.Parallel()
+	db := sqlite(t)
+	args := []string{"run", "--migrate", "--db", db.url, "--nats", testenv.NATS(t)}
+	relay := start(t, nil, args...)
+	held := func() bool { return strings.Contains(relay.stderr.String(), "lanes held") }
+	eventually(t, "the relay holds its lanes", held)
+	if err := relay.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if code := relay.wait(t); code != 0 || !strings.Contains(relay.stderr.String(), "stopped cleanly") {
+		t.Errorf("run ends with %d after SIGHUP, want 0", code)
+	}
+	relay = startBy(t, exec.Command("nohup", append([]string{binary}, args...)...), nil)
+	eventually(t, "the second relay holds its lanes", held)
+	if err := relay.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if s := statusOf(t, db); len(s.Relays) != 1 || strings.Contains(relay.stderr.String(), "stopp") {
+		t.Errorf("after SIGHUP: status %+v", s)
+	}
+	if err := relay.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := relay.wait(t); code != 0 {
+		t.Errorf("run ends with %d after SIGTERM, want 0", code)
 	}
 }
