@@ -500,3 +500,28 @@ func TestReceiveThroughAnOutage(t *testing.T) {
 		t.Error("Receive goes on over a closed connection")
 	}
 }
+
+// A consumer with a BackOff waits by its steps, the AckWait is the first one's: the
+// server hears of a handler often enough for the shortest.
+func TestReceiveShorterBackOff(t *testing.T) {
+	t.Parallel()
+	f, l := newFixture(t, nil), newLedger(t)
+	c := f.consumer(t, jetstream.ConsumerConfig{BackOff: []time.Duration{3 * time.Second, 300 * time.Millisecond}})
+	f.put(t, "one", "")
+	r := l.receiver(t, func(m receiver.Message) error {
+		if m.Attempt == 1 {
+			return errors.New("refused")
+		}
+		time.Sleep(1500 * time.Millisecond)
+		return nil
+	}, receiver.Options[sqlstore.Tx]{MaxAttempts: -1})
+	receive(t, c, r, &natstransport.ReceiveOptions{Concurrency: 4})
+	drained(t, c)
+	info, err := c.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := info.Delivered.Consumer; n != 2 {
+		t.Errorf("the message was delivered %d times, want 2", n)
+	}
+}

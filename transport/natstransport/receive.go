@@ -62,6 +62,10 @@ func Receive[Tx any](ctx context.Context, c jetstream.Consumer, r *receiver.Rece
 	case cfg.MaxDeliver > 0:
 		return invalid("consumer %s has MaxDeliver %d: remove it, the receiver's MaxAttempts bounds deliveries and keeps what fails", name, cfg.MaxDeliver)
 	}
+	patience := cfg.AckWait // of the server with one delivery
+	for _, step := range cfg.BackOff {
+		patience = min(patience, step)
+	}
 	slots := make(chan struct{}, o.Concurrency)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -72,7 +76,7 @@ func Receive[Tx any](ctx context.Context, c jetstream.Consumer, r *receiver.Rece
 				n--
 				wg.Go(func() {
 					defer func() { <-slots }()
-					one(context.WithoutCancel(ctx), msg, r, cfg.AckWait)
+					one(context.WithoutCancel(ctx), msg, r, patience)
 				})
 			})
 		}
@@ -159,7 +163,7 @@ func pull(ctx context.Context, c jetstream.Consumer, n int, longest time.Duratio
 }
 
 // one handles a message. Answers to the server that get lost cost a delivery more.
-func one[Tx any](ctx context.Context, msg jetstream.Msg, r *receiver.Receiver[Tx], ackWait time.Duration) {
+func one[Tx any](ctx context.Context, msg jetstream.Msg, r *receiver.Receiver[Tx], patience time.Duration) {
 	m := receiver.Message{Body: msg.Data(), Native: msg}
 	var err error
 	m.Incoming, err = Parse(msg.Headers())
@@ -169,7 +173,7 @@ func one[Tx any](ctx context.Context, msg jetstream.Msg, r *receiver.Receiver[Tx
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		tick := time.NewTicker(max(ackWait/3, time.Millisecond))
+		tick := time.NewTicker(max(patience/3, time.Millisecond))
 		defer tick.Stop()
 		for {
 			select {
