@@ -525,3 +525,38 @@ func TestReceiveShorterBackOff(t *testing.T) {
 		t.Errorf("the message was delivered %d times, want 2", n)
 	}
 }
+
+// A dead letter that its own consumer would take again is refused, and the message
+// stays: with an id it would be acknowledged as a repeat, without one be a dead letter
+// again and again.
+func TestDeadLettersAreNotTakenAgain(t *testing.T) {
+	t.Parallel()
+	f, l := newFixture(t, func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }), newLedger(t)
+	c, err := f.stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "all", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: f.name + ".*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.put(t, "one", "1")
+	if _, err := f.js.PublishMsg(t.Context(), &natsgo.Msg{Subject: f.name + ".orders", Data: []byte("no event")}); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 100)
+	r := l.receiver(t, func(receiver.Message) error { return receiver.Permanent(errors.New("refused")) }, receiver.Options[sqlstore.Tx]{
+		Dead: natstransport.DeadSubject[sqlstore.Tx](f.js, f.name+".dead"),
+		OnError: func(_ receiver.Message, err error) {
+			select {
+			case failed <- err:
+			default:
+			}
+		}})
+	stop := receive(t, c, r, nil)
+	for range 6 {
+		if err := <-failed; !strings.Contains(err.Error(), "takes the subject "+f.name+".dead") {
+			t.Errorf("got %v", err)
+		}
+	}
+	stop()
+	if n := f.count(t); n != 2 {
+		t.Errorf("%d messages are in the stream, want the 2 that failed", n)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -203,11 +204,18 @@ func one[Tx any](ctx context.Context, msg jetstream.Msg, r *receiver.Receiver[Tx
 // without the server's own headers, which start with Nats-. It waits for the stream's
 // acknowledgement, and may publish a message twice where the receiver's commit fails
 // afterwards. The reason is left out where the server's limit has no room for it.
+//
+// The consumer must not take the subject itself, which is an error: a dead letter that
+// came back would be a repeat, and acknowledged, or without an id be one again and again.
+// So it is asked for with each dead letter, as Receive does.
 func DeadSubject[Tx any](js jetstream.JetStream, subject string) func(context.Context, Tx, receiver.Message, error) error {
 	return func(ctx context.Context, _ Tx, m receiver.Message, reason error) error {
 		msg, ok := m.Native.(jetstream.Msg)
 		if !ok {
 			return fmt.Errorf("the message is a %T, no jetstream.Msg", m.Native)
+		}
+		if err := comesBack(ctx, js, msg, subject); err != nil {
+			return err
 		}
 		dead := &nats.Msg{Subject: subject, Data: msg.Data(), Header: nats.Header{}}
 		// Without what was asked of the server: another stream is not the expected
@@ -227,6 +235,50 @@ func DeadSubject[Tx any](js jetstream.JetStream, subject string) func(context.Co
 			return fmt.Errorf("no stream takes the subject %s of dead letters: create one: %w", subject, err)
 		}
 		return err
+	}
+}
+
+// comesBack tells whether the consumer of msg takes a subject too. What cannot be found
+// out, such as without the right to ask, is no reason to keep no dead letter.
+func comesBack(ctx context.Context, js jetstream.JetStream, msg jetstream.Msg, subject string) error {
+	meta, err := msg.Metadata()
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookup)
+	defer cancel()
+	c, err := js.Consumer(ctx, meta.Stream, meta.Consumer)
+	if err != nil {
+		return nil
+	}
+	cfg := c.CachedInfo().Config
+	filters := cfg.FilterSubjects
+	if cfg.FilterSubject != "" {
+		filters = append(filters, cfg.FilterSubject)
+	}
+	if len(filters) > 0 && !slices.ContainsFunc(filters, func(f string) bool { return takes(f, subject) }) {
+		return nil
+	}
+	if stream, err := js.StreamNameBySubject(ctx, subject); err != nil || stream != meta.Stream {
+		return nil
+	}
+	return fmt.Errorf("consumer %s of stream %s takes the subject %s of its own dead letters: give it a FilterSubject without that, or them another subject", meta.Consumer, meta.Stream, subject)
+}
+
+// takes tells whether a filter, which may have wildcards, has a subject.
+func takes(filter, subject string) bool {
+	for {
+		f, fs, more := strings.Cut(filter, ".")
+		s, ss, deeper := strings.Cut(subject, ".")
+		switch {
+		case f == ">":
+			return true
+		case f != "*" && f != s || more != deeper:
+			return false
+		case !more:
+			return true
+		}
+		filter, subject = fs, ss
 	}
 }
 
