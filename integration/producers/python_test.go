@@ -44,10 +44,7 @@ for line in sys.stdin:
 
 // byPython is the page's Python itself, in one process for all messages of a test.
 func byPython(t *testing.T) producer {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("python3 is not installed")
-	}
+	python := testenv.Program(t, "python3")
 	_, rest, ok := strings.Cut(page(t), "\n```python\n")
 	code, _, ok2 := strings.Cut(rest, "\n```")
 	if !ok || !ok2 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -162,6 +163,16 @@ func missing(tb testing.TB, engine string, err error) {
 		tb.Fatalf("%s is required by %s, but there is none: %v", engine, EnvRequire, err)
 	}
 	tb.Skipf("no %s: %v", engine, err)
+}
+
+// Program is the path of a program that the machine may lack.
+func Program(tb testing.TB, name string) string {
+	tb.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		missing(tb, name, err)
+	}
+	return path
 }
 
 var recorded sync.Map
