@@ -53,7 +53,15 @@ var engines = []engine{
 	{testenv.EngineNATS, testenv.EnvNATS, testenv.StartNATS},
 }
 
+const usage = `usage: testrun [flags of go test]   every module's tests, with the servers they need
+       testrun exec command ...     the command, with the servers' URLs in its environment
+`
+
 func run(ctx context.Context, out io.Writer, flags []string) (int, error) {
+	if len(flags) > 0 && slices.Contains([]string{"-h", "-help", "--help"}, flags[0]) {
+		fmt.Fprint(out, usage)
+		return 0, nil
+	}
 	root, err := testenv.Root()
 	if err != nil {
 		return 1, err

@@ -40,6 +40,18 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestHelp: it starts no server and runs no go test, which has a help of its own.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"-h", "-help", "--help"} {
+		var out bytes.Buffer
+		code, err := run(t.Context(), &out, []string{flag})
+		if code != 0 || err != nil || out.String() != usage {
+			t.Errorf("%s: exit status %d, %v, %q", flag, code, err, out.String())
+		}
+	}
+}
+
 func TestReadModules(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "modules.txt")
