@@ -287,14 +287,15 @@ func TestExampleFile(t *testing.T) {
 	}
 }
 
-func TestDocuments(t *testing.T) {
+func TestSeveralDocuments(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]int{
-		"": 0, "# none\n": 0, "a: 1\n": 1, "%YAML 1.2\n# x\n---\na: 1\n...\n# end\n": 1, "---\r\na: |\r\n  ---\r\n": 1, "--- {a: 1}\n": 1, "a: ---x\n---b: 1\n": 1,
-		"a: 1\n---\nb: 1\n": 2, "a: 1\n...\nb: 1\n": 2, "--- {a: 1}\n--- # x\n{b: 1}": 2,
+	for text, want := range map[string]bool{
+		"": false, "# none\n": false, "a: 1\n": false, "%YAML 1.2\n# x\n---\na: 1\n...\n# end\n": false, "---\r\na: |\r\n  ---\r\n": false,
+		"--- {a: 1}\n": false, "a: ---x\n---b: 1\n": false, "a: 1\n---\n": false, "a: 1\n---\n# nothing\n": false,
+		"a: 1\n---\nb: 1\n": true, "a: 1\n...\n---\nb: 1\n": true, "--- {a: 1}\n--- # x\n{b: 1}": true,
 	} {
-		if got := documents([]byte(text)); got != want {
-			t.Errorf("%q: %d documents, want %d", text, got, want)
+		if got := several([]byte(text)); got != want {
+			t.Errorf("%q: several documents %t, want %t", text, got, want)
 		}
 	}
 }

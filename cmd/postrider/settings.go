@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"github.com/knadh/koanf/providers/confmap"
 	"github.com/knadh/koanf/providers/rawbytes"
 	"github.com/knadh/koanf/v2"
+	yaml3 "go.yaml.in/yaml/v3"
 
 	"github.com/postrider/postrider/outbox"
 )
@@ -206,26 +208,19 @@ func fromMap(m map[string]any) (*koanf.Koanf, error) {
 
 const maxConfig = 1 << 20
 
-// documents counts the YAML documents that hold anything.
-func documents(data []byte) (n int) {
-	open := false
-	for line := range strings.Lines(string(data)) {
-		line = strings.TrimRight(line, " \t\r\n")
-		for _, mark := range []string{"---", "..."} {
-			if rest, ok := strings.CutPrefix(line, mark); ok && (rest == "" || rest[0] == ' ' || rest[0] == '\t') {
-				line, open = rest, false
-			}
+// several tells whether a file has more YAML documents than the first, which hold
+// anything.
+func several(data []byte) bool {
+	dec := yaml3.NewDecoder(bytes.NewReader(data))
+	for n := 0; ; n++ {
+		var doc yaml3.Node
+		if dec.Decode(&doc) != nil {
+			return false
 		}
-		line = strings.TrimLeft(line, " \t")
-		if line == "" || line[0] == '#' || !open && line[0] == '%' {
-			continue
+		if n > 0 && len(doc.Content) > 0 && doc.Content[0].Tag != "!!null" {
+			return true
 		}
-		if !open {
-			n++
-		}
-		open = true
 	}
-	return n
 }
 
 func fileSource(path string) (source, error) {
@@ -246,7 +241,7 @@ func fileSource(path string) (source, error) {
 	if err := k.Load(rawbytes.Provider(data), yaml.Parser()); err != nil {
 		return source{}, usagef("configuration file %s is not a YAML mapping of settings: %w", path, err)
 	}
-	if documents(data) > 1 {
+	if several(data) {
 		return source{}, usagef("configuration file %s has several YAML documents, and only the first would count: remove the line --- between them", path)
 	}
 	fields := (&settings{}).fields()
