@@ -549,3 +549,33 @@ func TestMySQLSettingsThatDoNotServe(t *testing.T) {
 		ses.Close()
 	}
 }
+
+// A session whose clock was set, as by an application that shares the pool, does not
+// decide by it whose leases have ended.
+func TestMySQLTimestampOfASession(t *testing.T) {
+	t.Parallel()
+	s, _, dsn := mysql.migrated(t, nil)
+	want := outbox.LaneRequest{Owner: outbox.NewID(), Routes: []string{"default"}, Want: 100, TTL: time.Minute}
+	acquire := func(s stores.Store, r outbox.LaneRequest) int {
+		ses, err := s.LaneSession(t.Context(), "lease")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ses.Close()
+		g, err := ses.AcquireLanes(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(g.Leases)
+	}
+	if n := acquire(s, want); n != 24 {
+		t.Fatalf("the first relay gets %d lanes, want 24", n)
+	}
+	want.Owner = outbox.NewID()
+	for _, at := range []string{"2147483000", "1000000000"} {
+		odd := mysql.store(t, mysql.open(t, withSetting(dsn, "timestamp", at)), nil)
+		if n := acquire(odd, want); n != 0 {
+			t.Errorf("timestamp=%s: another relay gets %d lanes that are held, want none", at, n)
+		}
+	}
+}

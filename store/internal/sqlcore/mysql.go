@@ -558,7 +558,7 @@ func prepareMySQL(ctx context.Context, c Querier, purpose string) (func(context.
 	for _, text := range []string{
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
 		// MariaDB makes a join of a list of 1,000 values.
-		fmt.Sprintf("SET SESSION autocommit = 1, completion_type = 0, sql_safe_updates = 0, sql_select_limit = 18446744073709551615, innodb_lock_wait_timeout = %d /*M!100308 , in_predicate_conversion_threshold = 0 */", wait),
+		fmt.Sprintf("SET SESSION autocommit = 1, completion_type = 0, sql_safe_updates = 0, sql_select_limit = 18446744073709551615, timestamp = DEFAULT, innodb_lock_wait_timeout = %d /*M!100308 , in_predicate_conversion_threshold = 0 */", wait),
 	} {
 		if _, err := c.Exec(ctx, text); err != nil {
 			return nil, err
