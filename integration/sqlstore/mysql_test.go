@@ -311,9 +311,12 @@ func TestMySQLTablesWithoutTransactions(t *testing.T) {
 	exec(t, db, `ALTER TABLE postrider_relays ENGINE = MyISAM`)
 	const remedy = "ALTER TABLE postrider_relays ENGINE = InnoDB"
 	wantSchemaError(t, "Check", s.Check(t.Context()), "MyISAM", remedy)
+	wantSchemaError(t, "Migrate", s.Migrate(t.Context()), "MyISAM", remedy)
 	exec(t, db, remedy)
-	if err := s.Check(t.Context()); err != nil {
-		t.Errorf("Check: %v", err)
+	for what, err := range map[string]error{"Check": s.Check(t.Context()), "Migrate": s.Migrate(t.Context())} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 

@@ -131,6 +131,9 @@ func (s *Store) migrate(ctx context.Context, q Querier, steps []schema.Step) err
 		if err := s.checkRoutes(ctx, q, false); err != nil {
 			return err
 		}
+		if err := s.checkKeepers(ctx, q); err != nil {
+			return err
+		}
 	}
 	if m.version == 0 && s.q.HasSchema != "" && s.names.Schema != "" {
 		var n int
@@ -392,8 +395,16 @@ func (s *Store) checkTables(ctx context.Context, q Querier) error {
 	if err == nil && len(absent) > 0 {
 		err = fmt.Errorf("%w: %d tables of this version are missing (%s): %s: restore them from `postrider schema`", outbox.ErrSchema, len(absent), s.place(), strings.Join(absent, ", "))
 	}
-	if err != nil || s.q.Unfit == "" {
+	if err != nil {
 		return err
+	}
+	return s.checkKeepers(ctx, q)
+}
+
+// checkKeepers refuses tables that something without transactions keeps.
+func (s *Store) checkKeepers(ctx context.Context, q Querier) error {
+	if s.q.Unfit == "" {
+		return nil
 	}
 	return q.Query(ctx, s.q.Unfit, nil, func(r Row) error {
 		var name, kind string
