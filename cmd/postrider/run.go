@@ -144,8 +144,11 @@ func (p *program) deliver(s *settings, log *slog.Logger) (err error) {
 	})()
 	err = r.Run(ctx)
 	stop()
-	if <-watched; gone != nil {
-		err = errors.Join(fmt.Errorf("%w, start again", gone), err)
+	if <-watched; gone == nil && err != nil {
+		gone = st.Gone()
+	}
+	if gone != nil { // whatever else failed came of it, such as that a new file has no tables
+		err = fmt.Errorf("%w, start again", gone)
 	}
 	if p.ctx.Err() == nil && broker.Conn.IsClosed() {
 		err = errors.Join(fmt.Errorf("the connection to NATS at %s has ended for good, start again", broker.Name), broker.Conn.LastError(), err)
