@@ -506,13 +506,13 @@ func TestReceiveThroughAnOutage(t *testing.T) {
 func TestReceiveShorterBackOff(t *testing.T) {
 	t.Parallel()
 	f, l := newFixture(t, nil), newLedger(t)
-	c := f.consumer(t, jetstream.ConsumerConfig{BackOff: []time.Duration{3 * time.Second, 300 * time.Millisecond}})
+	c := f.consumer(t, jetstream.ConsumerConfig{BackOff: []time.Duration{30 * time.Second, 5 * time.Second}})
 	f.put(t, "one", "")
 	r := l.receiver(t, func(m receiver.Message) error {
 		if m.Attempt == 1 {
 			return errors.New("refused")
 		}
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(8 * time.Second)
 		return nil
 	}, receiver.Options[sqlstore.Tx]{MaxAttempts: -1})
 	receive(t, c, r, &natstransport.ReceiveOptions{Concurrency: 4})
