@@ -53,13 +53,15 @@ type page struct {
 }
 
 const (
-	hasteFor     = 30 * time.Millisecond
-	hasteEvery   = 2 * time.Millisecond // span.every in haste
-	hasteFactor  = 3                    // and span.factor
-	housekeeping = time.Second          // between looks for deferred and parked rows
-	moveRows     = 256                  // rows promoted or moved in one call
-	sweepRows    = 4096                 // spots a sweep asks for at once
-	findRows     = 32                   // of outbox.LaneLimits
+	hasteFor       = 30 * time.Millisecond
+	hasteEvery     = 2 * time.Millisecond // span.every in haste
+	hasteFactor    = 3                    // and span.factor
+	sweepGap       = time.Minute          // the most between two sweeps of a kind,
+	sweepGapFactor = 10                   // unless one takes more than a tenth of that
+	housekeeping   = time.Second          // between looks for deferred and parked rows
+	moveRows       = 256                  // rows promoted or moved in one call
+	sweepRows      = 4096                 // spots a sweep asks for at once
+	findRows       = 32                   // of outbox.LaneLimits
 )
 
 func newSweeper(e *engine) *sweeper {
@@ -207,6 +209,8 @@ func (s *sweeper) done() {
 	if s.e.deep {
 		gap *= 4 // there is enough to send: what committed late is not later for it
 	}
+	// One that had to wait is no measure of the next.
+	gap = min(gap, max(sweepGap, took*sweepGapFactor))
 	sp.at = now.Add(max(sp.every, gap))
 	sp.soon = now.Add(max(hasteEvery, took*hasteFactor))
 	s.page = nil
