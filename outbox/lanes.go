@@ -110,11 +110,15 @@ type LaneStore interface {
 }
 
 // LaneRequest is one renewal of a relay.
+//
+// A lane of Release whose lease is Unclean is found unclean by its next owner as
+// well: its rows may still be there that a dead owner had in hand. With End, too:
+// the lanes that Release does not name are given back cleanly.
 type LaneRequest struct {
 	Owner   ID            // one per window; a window that ended needs a new one
 	Routes  []string      // routes the relay serves
 	Want    int           // lanes to acquire at most, beside those held; 0 renews only
-	Release []LaneLease   // drained lanes to give back cleanly
+	Release []LaneLease   // drained lanes to give back: free at once
 	End     bool          // clean stop: give back every lane and end the owner
 	TTL     time.Duration // length of the window; at least 1 s
 }
@@ -148,7 +152,7 @@ type LaneLease struct {
 	ExpiresIn time.Duration // from the moment the call was made
 	Config    int64         // raised by operator commands (park, replay)
 	TriedTo   int64         // highest position a sender may have seen
-	Unclean   bool          // taken from an owner that expired, not released; said again at every renewal
+	Unclean   bool          // taken from an owner that expired, or given back so; said again at every renewal
 	Dead      bool          // the lane has dead letters with a key, at the time of the grant
 }
 

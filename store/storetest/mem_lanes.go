@@ -16,7 +16,7 @@ type lane struct {
 	route   string
 	owner   outbox.ID // zero: free, given back cleanly
 	epoch   int64
-	unclean bool  // taken from an owner that expired
+	unclean bool  // taken from an owner that expired, or given back so
 	config  int64 // raised by operators
 	seen    int64 // config that the owner has acted on
 	triedTo int64
@@ -80,14 +80,14 @@ func (m *Mem) AcquireLanes(ctx context.Context, r outbox.LaneRequest) (g outbox.
 		}
 		for _, l := range r.Release {
 			if !m.fenced(l.Lane, r.Owner, l.Epoch) {
-				m.lanes[l.Lane].release()
+				m.lanes[l.Lane].release(l.Unclean)
 			}
 		}
 		if r.End {
 			w.ended = true
 			for _, l := range m.lanes {
 				if l.owner == r.Owner {
-					l.release()
+					l.release(false)
 				}
 			}
 		}
@@ -126,7 +126,15 @@ func (m *Mem) AcquireLanes(ctx context.Context, r outbox.LaneRequest) (g outbox.
 	return g, err
 }
 
-func (l *lane) release() { l.owner, l.unclean = outbox.ID{}, false }
+// release gives the lane back. An unclean one goes to an owner that never lived:
+// whoever takes it next takes it from that one.
+func (l *lane) release(unclean bool) {
+	l.owner, l.unclean = outbox.ID{}, false
+	if unclean {
+		l.owner = outbox.NewID()
+		l.epoch++
+	}
+}
 
 // held counts the lanes of the route that the owner has.
 func (m *Mem) held(route outbox.Route, owner outbox.ID) (n int) {
@@ -150,7 +158,7 @@ func (m *Mem) acquire(n outbox.Lane, owner outbox.ID, now time.Time) bool {
 	if old != nil {
 		old.ended = true
 	}
-	l.unclean = old != nil
+	l.unclean = l.owner != outbox.ID{}
 	l.owner = owner
 	l.epoch++
 	return true

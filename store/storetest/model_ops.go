@@ -331,6 +331,7 @@ var opDefs = []opDef{
 			var rel []outbox.LaneLease
 			for _, l := range s.leasesOf(o) {
 				if chosen(l.Lane) {
+					l.Unclean = l.Unclean || uint64(l.Lane)%3 == x[3]%4
 					rel = append(rel, l)
 				}
 			}
@@ -343,7 +344,13 @@ var opDefs = []opDef{
 		}
 		o := pick(w.owners, x[0])
 		o.ended = true
-		return fmt.Sprintf("owner %x", o.id[:2]), func(s *side) string { return w.acquire(s, o, outbox.LaneRequest{End: true}) }
+		return fmt.Sprintf("owner %x", o.id[:2]), func(s *side) string {
+			rel := s.leasesOf(o)
+			for i, l := range rel {
+				rel[i].Unclean = l.Unclean && x[1]%2 == 0 || uint64(l.Lane)%3 == x[2]%4
+			}
+			return w.acquire(s, o, outbox.LaneRequest{End: true, Release: rel})
+		}
 	}},
 	{"read lanes", 20, needLanes, func(w *world, x []uint64) (string, func(s *side) string) {
 		if x[0]%4 == 0 { // everything of the unordered lanes, whose order is nobody's business

@@ -109,6 +109,19 @@ func granting(change func(m *mutant, l *outbox.LaneLease)) func(m *mutant) {
 	}
 }
 
+// releasing is a store that takes something else of each lane given back.
+func releasing(change func(r outbox.LaneRequest, l *outbox.LaneLease)) func(m *mutant) {
+	return func(m *mutant) {
+		m.acquireLanes = func(ctx context.Context, r outbox.LaneRequest) (outbox.LaneGrant, error) {
+			r.Release = slices.Clone(r.Release)
+			for i := range r.Release {
+				change(r, &r.Release[i])
+			}
+			return m.Mem.AcquireLanes(ctx, r)
+		}
+	}
+}
+
 // confirming is a store that asks something else of each lane.
 func confirming(open func(m *mutant, n outbox.Lane) bool) func(m *mutant) {
 	return func(m *mutant) {
@@ -370,6 +383,8 @@ var laneMutants = []mutation{
 		}
 		return 0
 	})},
+	{"every lane given back cleanly", "P2_unclean_release_is_unclean", false, releasing(func(r outbox.LaneRequest, l *outbox.LaneLease) { l.Unclean = false })},
+	{"every lane of an ended owner clean", "P2_unclean_release_is_unclean", false, releasing(func(r outbox.LaneRequest, l *outbox.LaneLease) { l.Unclean = l.Unclean && !r.End })},
 	{"unclean said once", "P2_expired_owner_is_taken_over_unclean", false, func(m *mutant) {
 		said := map[outbox.Lane]int64{}
 		granting(func(m *mutant, l *outbox.LaneLease) {

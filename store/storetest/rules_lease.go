@@ -197,6 +197,50 @@ var leaseRules = []rule{
 			}
 		}
 	}},
+	{"P2_unclean_release_is_unclean", needLanes, func(e *env) {
+		a, b := e.owner(), e.owner()
+		r := e.put("k")
+		a.acquireAll()
+		row := e.row(r)
+		late := a.outcome(row, outbox.SettleFailed)
+		given := a.leases
+		var some, last []outbox.LaneLease
+		for i, l := range a.list() {
+			l.Unclean = l.Lane == row.Lane || i%3 == 0
+			given[l.Lane] = l
+			if l.Lane == row.Lane || i%2 == 0 {
+				some = append(some, l)
+			} else {
+				last = append(last, l)
+			}
+		}
+		taken := func() {
+			for n, l := range b.leases {
+				if l.Unclean != given[n].Unclean || l.Epoch <= given[n].Epoch {
+					e.Errorf("lease %+v after the release of %+v", l, given[n])
+				}
+			}
+		}
+		b.acquire(0)
+		a.release(some...)
+		b.acquire(len(some)) // at once: nobody lives in them
+		e.equal("lanes", len(b.leases), min(len(some), b.share.Fair()))
+		taken()
+		_, err := a.do(outbox.LaneRequest{End: true, Release: last})
+		e.ok(err)
+		a.ended()
+		b.acquireAll()
+		taken()
+		e.equal("settled by the old owner", a.settle(late), []outbox.SettleResult{outbox.Fenced})
+		b.end()
+		c := e.owner()
+		c.acquireAll()
+		for _, l := range c.list() {
+			if l.Unclean {
+				e.Errorf("lane %d is unclean after a clean hand-over", l.Lane)
+			}
+		}
+	}},
 	{"P2_clean_end", needLanes, func(e *env) {
 		a, b := e.owner(), e.owner()
 		a.acquireAll()

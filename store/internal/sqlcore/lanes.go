@@ -79,11 +79,11 @@ func (a *acquisition) run(ctx context.Context, q Querier) (g outbox.LaneGrant, e
 	if err != nil {
 		return g, err
 	}
-	release, err := a.lockReleases(ctx, q)
+	release, unclean, err := a.lockReleases(ctx, q)
 	if err != nil {
 		return g, err
 	}
-	candidates, err := a.lockCandidates(ctx, q, shares, held, release)
+	candidates, err := a.lockCandidates(ctx, q, shares, held, slices.Concat(release, unclean))
 	if err != nil {
 		return g, err
 	}
@@ -106,12 +106,21 @@ func (a *acquisition) run(ctx context.Context, q Querier) (g outbox.LaneGrant, e
 	if err != nil {
 		return g, err
 	}
-	if len(release) > 0 {
+	// An unclean lane goes to an owner that never lived: whoever takes it next takes
+	// it from that one.
+	for _, give := range []struct {
+		lanes []int64
+		query string
+		owner outbox.ID
+	}{{release, s.q.ReleaseLanes, r.Owner}, {unclean, s.q.TakeLanes, outbox.NewID()}} {
+		if len(give.lanes) == 0 {
+			continue
+		}
 		w := s.Rows(1)
-		for _, n := range release {
+		for _, n := range give.lanes {
 			w.Int(n)
 		}
-		if _, err := q.Exec(ctx, s.q.ReleaseLanes, append(w.Args(), s.d.id(r.Owner))...); err != nil {
+		if _, err := q.Exec(ctx, give.query, append(w.Args(), s.d.id(give.owner))...); err != nil {
 			return g, err
 		}
 	}
@@ -181,33 +190,33 @@ func (a *acquisition) shares(ctx context.Context, q Querier) (shares []outbox.La
 	return shares, held, err
 }
 
-func scanLanes(list *[]int64) func(Row) error {
-	return func(rows Row) error {
+// lockReleases locks the lanes to give back, and returns those that the caller
+// still holds: what it names as unclean apart.
+func (a *acquisition) lockReleases(ctx context.Context, q Querier) (clean, unclean []int64, err error) {
+	s := a.h.s
+	query, args := s.q.LockOwned, []any{s.d.id(a.r.Owner)}
+	if !a.r.End {
+		if len(a.r.Release) == 0 {
+			return nil, nil, nil
+		}
+		w := s.Rows(2)
+		for _, l := range a.r.Release {
+			w.Int(int64(l.Lane))
+			w.Int(l.Epoch)
+		}
+		query, args = s.q.LockLanes, append(w.Args(), args...)
+	}
+	err = q.Query(ctx, query, args, func(rows Row) error {
 		var n int64
 		err := rows.Scan(&n)
-		*list = append(*list, n)
+		if slices.ContainsFunc(a.r.Release, func(l outbox.LaneLease) bool { return l.Unclean && int64(l.Lane) == n }) {
+			unclean = append(unclean, n)
+		} else {
+			clean = append(clean, n)
+		}
 		return err
-	}
-}
-
-// lockReleases locks the lanes to give back, and returns those that the caller
-// still holds.
-func (a *acquisition) lockReleases(ctx context.Context, q Querier) (lanes []int64, err error) {
-	s := a.h.s
-	if a.r.End {
-		err = q.Query(ctx, s.q.LockOwned, []any{s.d.id(a.r.Owner)}, scanLanes(&lanes))
-		return lanes, err
-	}
-	if len(a.r.Release) == 0 {
-		return nil, nil
-	}
-	w := s.Rows(2)
-	for _, l := range a.r.Release {
-		w.Int(int64(l.Lane))
-		w.Int(l.Epoch)
-	}
-	err = q.Query(ctx, s.q.LockLanes, append(w.Args(), s.d.id(a.r.Owner)), scanLanes(&lanes))
-	return lanes, err
+	})
+	return clean, unclean, err
 }
 
 // lockCandidates locks up to Want lanes that seem free, never beyond the fair
@@ -283,9 +292,9 @@ func (a *acquisition) lockOld(ctx context.Context, q Querier, list []candidate) 
 	if err != nil {
 		return nil, err
 	}
-	// Only a hand that tidied up leaves an owner without a window: its lanes
-	// are free. One that a concurrent acquisition has just written is found
-	// here, for this is a statement of its own.
+	// Only a hand that tidied up, and lanes given back unclean, leave an owner
+	// without a window: the lanes are free. One that a concurrent acquisition has
+	// just written is found here, for this is a statement of its own.
 	known := map[outbox.ID]bool{}
 	w = s.Rows(1)
 	for _, c := range list {
