@@ -77,6 +77,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("POSTRIDER_TEST_SEED=%d, %d faults:\n%s", seed, len(plan), &text)
 
 	c := newChaos(t)
+	c.placeLate()
 	ctx, endOrders := context.WithCancel(t.Context())
 	produced := c.produce(ctx, 10, 40, 15*time.Millisecond)
 	for i, s := range c.relays {
