@@ -22,11 +22,11 @@ type core struct {
 	orphans map[outbox.ID]bool // accepted under a lease that ended, delete not answered
 	reads   readLog
 	due     dueKeys
-	outbox  []*row                // to be settled, oldest first
-	fenced  map[outbox.Lane]int64 // epochs that turned out to be another's
-	dropped map[outbox.Lane]int64 // epochs given up last
-	stopped bool                  // nothing new is sent
-	listing time.Duration         // that the last read of parked keys took
+	outbox  []*row                  // to be settled, oldest first
+	fenced  map[outbox.Lane]int64   // epochs that turned out to be another's
+	dropped map[outbox.Lane]givenUp // last
+	stopped bool                    // nothing new is sent
+	listing time.Duration           // that the last read of parked keys took
 
 	suspects []item // rows to be sent alone, see solo.go
 	solo     *row   // the one that is
@@ -62,7 +62,7 @@ func newCore(opt *Options, to reporter) *core {
 		orphans: orphans,
 		reads:   readLog{orphans: orphans},
 		fenced:  map[outbox.Lane]int64{},
-		dropped: map[outbox.Lane]int64{},
+		dropped: map[outbox.Lane]givenUp{},
 		often:   seenOften, most: seenMost,
 	}
 }
@@ -87,6 +87,7 @@ func (c *core) grant(leases []outbox.LaneLease, w *window) (lost []*lane) {
 			if ls.Dead {
 				l.bury()
 			}
+			c.accused(l)
 			if l.lease.Config != ls.Config {
 				l.lease.Config = ls.Config
 				l.reload()
@@ -102,8 +103,12 @@ func (c *core) grant(leases []outbox.LaneLease, w *window) (lost []*lane) {
 			rows: map[int64]*row{}, keys: map[string]*key{}, partial: map[int64]*key{}, parked: map[string]bool{}, still: map[int64]bool{}, since: map[string]bool{},
 			seen: seenKeys{often: c.often, most: c.most},
 		}
-		if ls.Unclean && c.dropped[ls.Lane] != ls.Epoch-1 {
-			// Its owner died, unless that was an earlier window of ours.
+		switch was := c.dropped[ls.Lane]; {
+		case !ls.Unclean:
+		case was.epoch == ls.Epoch-1:
+			// Its owner was an earlier window of ours, and nobody died of what that sent.
+			l.suspect = was.suspect
+		default:
 			l.suspect = ls.TriedTo
 			c.seen[evTakeover]++
 			c.taken = append(c.taken, ls)
@@ -141,6 +146,11 @@ func (c *core) drained() bool {
 // drop gives a lane up at once. What is on the wire is reported later; an
 // accepted row is still deleted, everything else is left to the next owner.
 func (c *core) drop(l *lane) {
+	was := givenUp{epoch: l.lease.Epoch}
+	if c.accused(l) {
+		was.suspect = l.suspect
+	}
+	c.interrupt(l)
 	l.lost.Store(true)
 	c.forget(l)
 	for _, r := range l.rows {
@@ -150,13 +160,14 @@ func (c *core) drop(l *lane) {
 	}
 	if c.lanes[l.lease.Lane] == l {
 		delete(c.lanes, l.lease.Lane)
-		c.dropped[l.lease.Lane] = l.lease.Epoch
+		c.dropped[l.lease.Lane] = was
 		c.list = slices.DeleteFunc(c.list, func(o *lane) bool { return o == l })
 	}
 }
 
 // drain stops a lane's reads and sends; it can be given back when pending is 0.
 func (c *core) drain(l *lane) {
+	l.unclean = c.accused(l)
 	l.draining = true
 	if c.solo != nil && c.solo.lane == l {
 		c.unsolo()
@@ -181,7 +192,7 @@ func (c *core) forget(l *lane) {
 // read proves what the table holds now.
 func (c *core) restart() {
 	for _, l := range c.list {
-		l.cursor, l.more = 0, true
+		l.cursor, l.more, l.whole = 0, true, false
 		l.seen.clear()
 	}
 }
@@ -529,7 +540,10 @@ func (rt *route) takes(now time.Time) bool {
 
 // seenAll notes that a lane was read to its end: a row that shows itself later
 // was not committed when the lane's last owner died, and is no suspect.
-func (c *core) seenAll(l *lane) { l.suspect = min(l.suspect, l.cursor) }
+func (c *core) seenAll(l *lane) {
+	l.suspect = min(l.suspect, l.cursor)
+	l.whole = true
+}
 
 // offer puts a row, or a key's head, where it waits for a sender: behind the
 // commit that raises tried_to, among the suspects, or ready.

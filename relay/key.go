@@ -66,6 +66,7 @@ type lane struct {
 	paced   int64 // what it was at the last raise
 	raised  time.Time
 	suspect int64  // rows up to here are sent alone
+	whole   bool   // read to its end since reads started over
 	untried []item // rows that wait for tried_to
 	held    int    // rows in memory that were not handed out
 	pending int    // rows handed out whose outcome is not settled
@@ -76,6 +77,7 @@ type lane struct {
 	changes  int             // of its parked keys, made by commands and moves
 	loaded   bool            // its parked keys are known
 	draining bool            // to be given back once pending is 0
+	unclean  bool            // and some of its suspects were not sent
 	promotes bool            // rows of it may be on their way to new positions
 	lost     atomic.Bool     // not ours any more; senders ask without the lock
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -66,7 +67,7 @@ func (l *leaser) renewCall(w *window, started time.Time) *call {
 	var released []*lane
 	for _, ln := range e.core.list {
 		if ln.draining && ln.pending == 0 {
-			req.Release = append(req.Release, ln.lease)
+			req.Release = append(req.Release, e.core.leaving(ln))
 			released = append(released, ln)
 		}
 	}
@@ -168,7 +169,10 @@ func (l *leaser) granted(w *window, started time.Time, want int, g outbox.LaneGr
 }
 
 // balance tells how many lanes are missing to the fair shares, and which ones
-// are beyond them: those with the least under way.
+// are beyond them: those without suspects first, which are read at full speed
+// elsewhere, then those with the least under way. One with suspects waits for
+// nothing: its next owner goes on with them, while here they might be held up for
+// as long as a broker is away.
 func (l *leaser) balance() (short int, over []*lane) {
 	for _, s := range l.e.shares {
 		var keep []*lane
@@ -181,7 +185,15 @@ func (l *leaser) balance() (short int, over []*lane) {
 			short += n
 			continue
 		}
-		slices.SortStableFunc(keep, func(a, b *lane) int { return a.pending - b.pending })
+		accused := map[*lane]int{}
+		for _, ln := range keep {
+			if l.e.core.accused(ln) {
+				accused[ln] = 1
+			}
+		}
+		slices.SortStableFunc(keep, func(a, b *lane) int {
+			return cmp.Or(accused[a]-accused[b], a.pending-b.pending)
+		})
 		over = append(over, keep[:len(keep)-s.Fair()]...)
 	}
 	return short, over
@@ -211,6 +223,11 @@ func (l *leaser) endCall() *call {
 	defer e.mu.Unlock()
 	req := l.request(e.window)
 	req.End = true
+	for _, ln := range e.core.list {
+		if ls := e.core.leaving(ln); ls.Unclean {
+			req.Release = append(req.Release, ls)
+		}
+	}
 	return &call{
 		timeout: settleGrace,
 		do: func(ctx context.Context, ls outbox.LaneStore) error {

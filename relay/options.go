@@ -78,7 +78,8 @@ type Hooks struct {
 	Dead func(route string, id outbox.ID, reason string)
 	// Parked is called when a message has parked its key.
 	Parked func(route string, key []byte, id outbox.ID, reason string)
-	// TakenOver is called for a lane whose owner's lease ran out.
+	// TakenOver is called for a lane whose owner's lease ran out, or that was given
+	// back before the messages were sent that a dead owner may have had in hand.
 	TakenOver func(lease outbox.LaneLease)
 	// Fenced is called when the store refused an outcome because the lane has
 	// another owner: this relay was too late, and the message is sent again.

@@ -504,7 +504,8 @@ func (s *sim) wire(r *simRelay, b *batch, d *transport.Delivery, failed, closed 
 	s.begin(r, b, d, m)
 	r.rules.flying[flight{b.window.owner, d.Lane}]++
 	spend := func() { m.counted++ }
-	if solo := r.e.core.solo; solo != nil && solo.sent == d {
+	solo := r.e.core.solo != nil && r.e.core.solo.sent == d
+	if solo {
 		spend = func() {} // committed before the send; its outcome adds none
 	}
 	if d.Record.Attempts > m.counted {
@@ -517,6 +518,9 @@ func (s *sim) wire(r *simRelay, b *batch, d *transport.Delivery, failed, closed 
 		s.breaks("early", "%v was sent %v before it was due", m, m.due.Sub(s.serverNow()))
 	}
 	if m.killer {
+		if m.sent > 1 && (!solo || len(b.ds) > 1) {
+			s.breaks("killer", "the message that has killed its sender is sent again beside others, without an attempt counted")
+		}
 		s.seen["killed by a message"]++
 		s.kill(r)
 		return

@@ -56,15 +56,17 @@ func (c *core) startSolo(now time.Time) {
 		if !c.handOut(r) {
 			continue // it cannot be decoded
 		}
-		if c.opt.MaxAttempts > 0 && r.Record.Attempts >= c.opt.MaxAttempts && r.Record.LastError == soloReason {
+		alone := r.Record.LastError == soloReason
+		again := alone && c.twice == (twice{r.Record.ID, r.Record.Attempts})
+		if alone && !again && c.opt.MaxAttempts > 0 && r.Record.Attempts >= c.opt.MaxAttempts {
 			// With any other last error its last send had an outcome: it was
 			// parked then, and an operator has let it go.
 			c.giveUp(r, c.opt.Poison, false, "the process ended each time it sent this message")
 			continue
 		}
 		c.seen[evSolo]++
-		if c.twice == (twice{r.Record.ID, r.Record.Attempts}) {
-			// Its attempt was committed, only the answer was lost.
+		if again {
+			// Its attempt is committed, and nobody has died since.
 			c.solo = r
 			r.Record.Attempts--
 			r.conclude(outbox.SettleCount)
@@ -80,11 +82,60 @@ func (c *core) startSolo(now time.Time) {
 // an outcome.
 const soloReason = "sent alone after a crash"
 
-// twice is a row whose attempt may have been committed without an answer: read
-// again with one attempt more, it is not counted a second time.
+// twice is a row whose attempt may have been committed without an answer, or
+// whose send alone a lost lease has interrupted: read again with one attempt more,
+// it is not counted a second time.
 type twice struct {
 	id       outbox.ID
 	attempts int
+}
+
+// givenUp is how a lane was given up.
+type givenUp struct {
+	epoch   int64
+	suspect int64 // see lane
+}
+
+// accused tells whether suspects of a lane may still have to be sent alone: it is
+// not clean before that, whoever has it. Rows that are left to the table count by
+// their key, parked ones do not: somebody looks at those before they go out.
+func (c *core) accused(l *lane) bool {
+	switch {
+	case l.draining:
+		return l.unclean
+	case l.suspect == 0:
+		return false
+	case !l.whole || len(l.partial) > 0:
+		return true
+	}
+	for pos, r := range l.rows {
+		if pos <= l.suspect && (r.state == rowHeld || r.state == rowSending || r.state == rowSettling) {
+			return true
+		}
+	}
+	if len(l.parked) == 0 {
+		l.suspect = 0
+	}
+	return false
+}
+
+// leaving is the lease of a lane as it is given back.
+func (c *core) leaving(l *lane) outbox.LaneLease {
+	ls := l.lease
+	ls.Unclean = c.accused(l)
+	return ls
+}
+
+// interrupt notes that the solo row's lane is given up: the process lives, so
+// that its attempt is not one that counts.
+func (c *core) interrupt(l *lane) {
+	switch r := c.solo; {
+	case r == nil || r.lane != l:
+	case r.state != rowSettling:
+		c.twice = twice{r.Record.ID, r.Record.Attempts}
+	case r.out.Outcome == outbox.SettleCount && !r.out.TakeBack:
+		c.twice = twice{r.Record.ID, r.Record.Attempts + 1}
+	}
 }
 
 // recount commits the attempt of a solo send, or takes it back.

@@ -271,7 +271,7 @@ func hooks(log *slog.Logger) relay.Hooks {
 			log.Error("message has parked its key", "id", id, "route", route, "reason", reason)
 		},
 		TakenOver: func(l outbox.LaneLease) {
-			lanes.add("lanes taken over", l.Route, "the lease of another relay ran out")
+			lanes.add("lanes taken over", l.Route, "the lease of another relay ran out, or it gave back what one that died had in hand")
 		},
 		Fenced: func(route string, id outbox.ID) {
 			log.Warn("outcome came too late, the message is sent again", "id", id, "route", route)
