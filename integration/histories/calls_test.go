@@ -88,15 +88,15 @@ func (c *client) remember(rows map[int]seen) {
 
 // acquireLanes is one call of a relay's lease loop. A window that has ended is
 // followed by one of a new owner.
-func (c *client) acquireLanes(ctx context.Context, want int, ttl time.Duration, give []lease, end bool, cancel time.Duration) {
+func (c *client) acquireLanes(ctx context.Context, want int, ttl time.Duration, give []lease, unclean, end bool, cancel time.Duration) {
 	c.connect(ctx)
 	if c.owner == 0 {
 		c.owner = c.newOwner()
 	}
-	o := &op{kind: acquire, owner: c.owner, want: want, ttl: ttl.Microseconds(), released: give, end: end}
+	o := &op{kind: acquire, owner: c.owner, want: want, ttl: ttl.Microseconds(), released: give, unclean: unclean, end: end}
 	r := outbox.LaneRequest{Owner: c.ownerID(c.owner), Routes: []string{c.route.Name}, Want: want, TTL: ttl, End: end}
 	for _, l := range give {
-		r.Release = append(r.Release, outbox.LaneLease{Lane: l.lane, Route: c.route.Name, Owner: c.ownerID(l.owner), Epoch: l.epoch})
+		r.Release = append(r.Release, outbox.LaneLease{Lane: l.lane, Route: c.route.Name, Owner: c.ownerID(l.owner), Epoch: l.epoch, Unclean: unclean})
 	}
 	c.call(ctx, o, cancel, func(ctx context.Context) error {
 		g, err := c.lanes.AcquireLanes(ctx, r)

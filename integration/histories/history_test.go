@@ -92,6 +92,7 @@ type op struct {
 	ttl       int64
 	end       bool
 	released  []lease
+	unclean   bool // they are given back so
 	ownerOver bool // outbox.ErrOwnerEnded
 	grantNow  int64
 	grants    map[outbox.Lane]grant
@@ -315,7 +316,7 @@ func (p *part) describe(o *op, start int64) string {
 		text := fmt.Sprintf("acquire owner %d want %d TTL %d ms end %t", o.owner, o.want, o.ttl/1000, o.end)
 		for _, l := range o.released {
 			if l.lane == p.lane {
-				text += fmt.Sprintf(" release epoch %d", l.epoch)
+				text += fmt.Sprintf(" release epoch %d, unclean %t", l.epoch, o.unclean)
 			}
 		}
 		switch g, held := o.grants[p.lane]; {

@@ -44,10 +44,13 @@ type window struct {
 	ended  bool
 }
 
+// neverLived owns a lane that was given back unclean.
+const neverLived = -1
+
 // state is one lane and its rows. Windows belong to owners, so each lane keeps
 // its own copy.
 type state struct {
-	owner        int // 0: nobody
+	owner        int // 0: nobody, or neverLived
 	epoch, tried int64
 	unclean      bool
 	windows      []window // by owner
@@ -286,7 +289,12 @@ func (p *part) giveBack(s *state, o *op) {
 	if s.owner != o.owner {
 		return
 	}
-	if o.end || slices.Contains(o.released, lease{p.lane, o.owner, s.epoch}) {
+	named := slices.Contains(o.released, lease{p.lane, o.owner, s.epoch})
+	switch {
+	case named && o.unclean:
+		s.owner, s.unclean = neverLived, false
+		s.epoch++
+	case named || o.end:
 		s.owner, s.unclean = 0, false
 	}
 }

@@ -43,6 +43,12 @@ func (s *script) lane(owner, want int, epoch int64, unclean bool) *op {
 	return o
 }
 
+// uncleanly is the release of an owner's lane of epoch 1, which it left unclean.
+func (s *script) uncleanly(owner int) {
+	o := s.lane(owner, 0, 0, false)
+	o.released, o.unclean = []lease{{1, owner, 1}}, true
+}
+
 func (s *script) failed(owner int, epoch int64, attempts int, result outbox.SettleResult) *op {
 	return s.add(&op{kind: settle, owner: owner, settlements: []settlement{{
 		lane: 1, epoch: epoch, pos: 7, outcome: outbox.SettleFailed, attempts: attempts, attempt: true, reason: "no", result: result,
@@ -199,6 +205,16 @@ func TestModel(t *testing.T) {
 			s.lane(1, 1, 1, false)
 			s.lane(1, 0, 0, false).released = []lease{{1, 1, 1}}
 			s.lane(2, 1, 1, false)
+		}, false},
+		{"a lane that is given back unclean is free", func(s *script) {
+			s.lane(1, 1, 1, false)
+			s.uncleanly(1)
+			s.lane(2, 1, 3, true)
+		}, true},
+		{"a lane that was given back unclean passes for clean", func(s *script) {
+			s.lane(1, 1, 1, false)
+			s.uncleanly(1)
+			s.lane(2, 1, 3, false)
 		}, false},
 		{"an unclean lane passes for clean", func(s *script) {
 			s.lane(1, 1, 1, false)

@@ -268,11 +268,11 @@ func (p *planner) leaseStep() func(context.Context, *client) {
 	return func(ctx context.Context, c *client) {
 		switch {
 		case n < 45:
-			c.acquireLanes(ctx, want, ttl, nil, false, cancel)
+			c.acquireLanes(ctx, want, ttl, nil, false, false, cancel)
 		case n < 60:
-			c.acquireLanes(ctx, 0, ttl, nil, false, cancel)
+			c.acquireLanes(ctx, 0, ttl, nil, false, false, cancel)
 		case n < 80:
-			c.acquireLanes(ctx, 0, ttl, c.held, false, cancel)
+			c.acquireLanes(ctx, 0, ttl, c.held, n%2 == 0, false, cancel)
 		case n < 85:
 			// A release that comes late: another epoch by now.
 			var give []lease
@@ -281,9 +281,11 @@ func (p *planner) leaseStep() func(context.Context, *client) {
 					give = append(give, l)
 				}
 			}
-			c.acquireLanes(ctx, want, ttl, give, false, cancel)
+			c.acquireLanes(ctx, want, ttl, give, n%2 == 0, false, cancel)
+		case n < 90:
+			c.acquireLanes(ctx, 0, ttl, c.held, true, true, cancel)
 		default:
-			c.acquireLanes(ctx, 0, ttl, nil, true, cancel)
+			c.acquireLanes(ctx, 0, ttl, nil, false, true, cancel)
 		}
 	}
 }

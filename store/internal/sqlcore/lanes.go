@@ -194,29 +194,48 @@ func (a *acquisition) shares(ctx context.Context, q Querier) (shares []outbox.La
 // still holds: what it names as unclean apart.
 func (a *acquisition) lockReleases(ctx context.Context, q Querier) (clean, unclean []int64, err error) {
 	s := a.h.s
-	query, args := s.q.LockOwned, []any{s.d.id(a.r.Owner)}
-	if !a.r.End {
-		if len(a.r.Release) == 0 {
-			return nil, nil, nil
-		}
-		w := s.Rows(2)
-		for _, l := range a.r.Release {
-			w.Int(int64(l.Lane))
-			w.Int(l.Epoch)
-		}
-		query, args = s.q.LockLanes, append(w.Args(), args...)
+	owner := s.d.id(a.r.Owner)
+	lock := func(query string, args ...any) (lanes []int64, err error) {
+		err = q.Query(ctx, query, args, func(rows Row) error {
+			var n int64
+			err := rows.Scan(&n)
+			lanes = append(lanes, n)
+			return err
+		})
+		return lanes, err
 	}
-	err = q.Query(ctx, query, args, func(rows Row) error {
-		var n int64
-		err := rows.Scan(&n)
-		if slices.ContainsFunc(a.r.Release, func(l outbox.LaneLease) bool { return l.Unclean && int64(l.Lane) == n }) {
+	if a.r.End { // first all of them, in lane order
+		if clean, err = lock(s.q.LockOwned, owner); err != nil {
+			return nil, nil, err
+		}
+	}
+	w, dirty := s.Rows(2), map[int64]bool{}
+	named := 0
+	for _, l := range a.r.Release {
+		if l.Unclean {
+			dirty[int64(l.Lane)] = true
+		} else if a.r.End {
+			continue
+		}
+		named++
+		w.Int(int64(l.Lane))
+		w.Int(l.Epoch)
+	}
+	if named == 0 {
+		return clean, nil, nil
+	}
+	locked, err := lock(s.q.LockLanes, append(w.Args(), owner)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, n := range locked {
+		if dirty[n] {
 			unclean = append(unclean, n)
 		} else {
 			clean = append(clean, n)
 		}
-		return err
-	})
-	return clean, unclean, err
+	}
+	return slices.DeleteFunc(clean, func(n int64) bool { return slices.Contains(unclean, n) }), unclean, nil
 }
 
 // lockCandidates locks up to Want lanes that seem free, never beyond the fair
