@@ -305,7 +305,7 @@ func TestBreachesAreRejected(t *testing.T) {
 					b := br.store
 					b.subject, b.g = g.store, g
 					g.subject, g.pinned = &b, false
-					g.must(g.run(br.among.plan(newPlanner(seed, g.rows, false)), 0, seed))
+					g.must(g.run(br.among.plan(newPlanner(seed, g.rows, false)), false, seed))
 					g.close()
 					if p := rejected(br.among.split(g)); p != nil {
 						t.Logf("seed %d: %s is rejected", seed, p.name)

@@ -27,7 +27,7 @@ func TestClaims(t *testing.T) {
 		sum := tallies{}
 		for _, seed := range e.seeds(3, 60) {
 			g := newRig(t, e, 3)
-			g.must(g.run(newPlanner(seed, g.rows, true).claims(8, 144), 150*time.Millisecond, seed))
+			g.must(g.run(newPlanner(seed, g.rows, true).claims(8, 144), true, seed))
 			parts := g.byRow()
 			verify(t, seed, parts)
 			sum.add(g, parts)
@@ -77,7 +77,6 @@ func leases(t *testing.T, m mix, n, long int, want []string) {
 			}
 		}
 		sum, list := tallies{}, e.seeds(n, long)
-		kill := max(time.Duration(m.beats)*m.beat/4, 60*time.Millisecond)
 		for len(list) > 0 && !t.Failed() {
 			some := list[:min(width, len(list))]
 			list = list[len(some):]
@@ -87,7 +86,7 @@ func leases(t *testing.T, m mix, n, long int, want []string) {
 				g := newRig(t, e, 3)
 				rigs[i] = g
 				wg.Go(func() {
-					errs[i] = g.run(newPlanner(seed, g.rows, true).leased(m), kill, seed)
+					errs[i] = g.run(newPlanner(seed, g.rows, true).leased(m), true, seed)
 				})
 			}
 			wg.Wait()

@@ -103,7 +103,8 @@ type rig struct {
 	byID    map[outbox.ID]int
 	history history
 	number  atomic.Int64
-	base    time.Time // virtual tick 0
+	calling chan struct{} // a call has begun
+	base    time.Time     // virtual tick 0
 	ticks   atomic.Int64
 	settled atomic.Int64
 	start   time.Time // monotonic
@@ -133,6 +134,7 @@ func newRig(tb testing.TB, e engine, perLane int) *rig {
 	dsn := e.dsn(tb)
 	g := &rig{
 		tb: tb, e: e, byID: map[outbox.ID]int{}, leases: map[outbox.Lane][]lease{}, tally: tallies{},
+		calling: make(chan struct{}, 1),
 		// Ahead of the server's clock: what is claimed or waits by virtual time
 		// does so for the lane's owner too.
 		base: time.Now().Add(time.Hour).Truncate(time.Second),
@@ -306,6 +308,10 @@ func (c *client) disconnect() {
 // contract is an answer; after any other one the outcome is open.
 func (c *client) call(ctx context.Context, o *op, cancelAfter time.Duration, fn func(ctx context.Context) error) {
 	o.client, o.number = c.number, int(c.rig.number.Add(1))
+	select {
+	case c.calling <- struct{}{}:
+	default:
+	}
 	if cancelAfter >= 0 {
 		cancelled, cancel := context.WithTimeout(ctx, cancelAfter)
 		defer cancel()
@@ -358,13 +364,17 @@ func (g *rig) settleDown() error {
 	return nil
 }
 
-// killer ends one of the connections now and then, until ctx is done.
-func (g *rig) killer(ctx context.Context, rng *rand.Rand, every time.Duration) {
+// killer ends one of the connections once in so many calls, on average, until
+// ctx is done. It goes by calls and not by time: each of its victims leaves an
+// outcome open, and a slow machine would make more of them than can be searched.
+func (g *rig) killer(ctx context.Context, rng *rand.Rand, every int) {
 	for g.e.server {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(time.Duration(rng.Int64N(int64(2 * every)))):
+		for range 1 + rng.IntN(2*every) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-g.calling:
+			}
 		}
 		if killed, err := g.kill(ctx); err == nil && killed {
 			g.count("connection killed")

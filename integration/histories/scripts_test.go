@@ -334,14 +334,17 @@ func (p *planner) workStep(lane outbox.Lane, room func(...outbox.Lane) bool) fun
 	}
 }
 
+// killEvery is after how many calls a connection is killed, on average.
+const killEvery = 30
+
 // run lets every client go through its steps, then looks at what is left.
-func (g *rig) run(p plan, kill time.Duration, seed uint64) error {
+func (g *rig) run(p plan, kill bool, seed uint64) error {
 	ctx, cancel := context.WithCancel(g.tb.Context())
 	defer cancel()
 	start := time.Now()
 	var clients, chaos sync.WaitGroup
-	if kill > 0 {
-		chaos.Go(func() { g.killer(ctx, rand.New(rand.NewPCG(seed, 1)), kill) })
+	if kill {
+		chaos.Go(func() { g.killer(ctx, rand.New(rand.NewPCG(seed, 1)), killEvery) })
 	}
 	for i, steps := range p {
 		clients.Go(func() {
