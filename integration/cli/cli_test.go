@@ -35,30 +35,13 @@ func TestMain(m *testing.M) {
 	}
 	binary = filepath.Join(dir, "postrider")
 	code := 1
-	if err := build(); err != nil {
+	if err := testenv.BuildPostrider(binary); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	} else {
 		code = testenv.Run(m)
 	}
 	os.RemoveAll(dir)
 	os.Exit(code)
-}
-
-func build() error {
-	root, err := testenv.Root()
-	if err != nil {
-		return err
-	}
-	args := []string{"build", "-o", binary}
-	if race {
-		args = append(args, "-race")
-	}
-	cmd := exec.Command("go", append(args, "./cmd/postrider")...)
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build ./cmd/postrider: %w\n%s", err, out)
-	}
-	return nil
 }
 
 const limit = time.Minute

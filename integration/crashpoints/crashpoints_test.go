@@ -269,10 +269,9 @@ func onEngines(t *testing.T, fn func(t *testing.T, e engine)) {
 	}
 }
 
-// light tells that one point of each kind has to do. The race detector makes
-// SQLite, C that was translated to Go, 20 times slower; and what a native store
-// does at each point of a kind is what the other one does on the same database.
-func (e engine) light() bool { return (race && !e.late || e.native) && !prove }
+// light tells that one point of each kind has to do: what a native store does at
+// each point of a kind is what the other one does on the same database.
+func (e engine) light() bool { return e.native && !prove }
 
 var prove = os.Getenv("POSTRIDER_PROVE") == "1"
 

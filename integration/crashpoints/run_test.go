@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/postrider/postrider/integration/testenv"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/transport"
@@ -58,7 +59,7 @@ const deadline = 2 * time.Minute // for one scenario, on a busy machine
 // ttl is the shortest there is; with the race detector relays are too slow for
 // it as soon as the machine has anything else to do.
 func ttl() time.Duration {
-	if race {
+	if testenv.Race {
 		return 3 * time.Second
 	}
 	return time.Second

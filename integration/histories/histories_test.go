@@ -72,9 +72,6 @@ func leases(t *testing.T, m mix, n, long int, want []string) {
 		n, width := n, 1
 		if m.pauses {
 			width = 4
-			if e.light() {
-				n *= 2 // half of the seeds have too few pauses
-			}
 		}
 		sum, list := tallies{}, e.seeds(n, long)
 		for len(list) > 0 && !t.Failed() {

@@ -50,10 +50,6 @@ var engines = []engine{
 	{"mysql", "mysql", testenv.MySQL, sqlstore.MySQL, true},
 }
 
-// light tells that few histories have to do. The race detector makes the one
-// writer of this engine, C that was translated to Go, 20 times slower.
-func (e engine) light() bool { return race && !e.server && os.Getenv("POSTRIDER_PROVE") != "1" }
-
 // seeds are 1 to n; with POSTRIDER_PROVE=1 to long.
 func (e engine) seeds(n, long int) (list []uint64) {
 	switch {
@@ -61,8 +57,6 @@ func (e engine) seeds(n, long int) (list []uint64) {
 		return []uint64{*onlySeed}
 	case os.Getenv("POSTRIDER_PROVE") == "1":
 		n = long
-	case e.light():
-		n = (n + 1) / 2
 	}
 	for i := range n {
 		list = append(list, uint64(i+1))

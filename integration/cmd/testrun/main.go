@@ -96,7 +96,7 @@ func run(ctx context.Context, out io.Writer, flags []string) (int, error) {
 	}
 	args := []string{"go", "test"}
 	if why := noRace(ctx); why == "" {
-		args = append(args, "-race")
+		args = append(args, testenv.RaceFlags...)
 	} else {
 		fmt.Fprintf(out, "# running without -race: %s\n", why)
 		// Where CC is set the go command would try all the same.

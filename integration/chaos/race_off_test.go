@@ -1,5 +1,0 @@
-//go:build prove && !race
-
-package chaos_test
-
-const race = false

@@ -1,5 +1,0 @@
-//go:build prove && !race
-
-package crashpoints_test
-
-const race = false

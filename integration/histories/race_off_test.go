@@ -1,5 +1,0 @@
-//go:build !race
-
-package histories_test
-
-const race = false
