@@ -102,7 +102,7 @@ engines:
 bench:
 	@go build -o $(BIN)/testrun ./integration/cmd/testrun
 	@go build -o $(BIN)/bench ./bench
-	@code=0; POSTRIDER_TEST_POSTGRES_SETTINGS='fsync=on full_page_writes=on shared_buffers=1GB max_wal_size=8GB autovacuum_naptime=1min' \
+	@code=0; POSTRIDER_TEST_POSTGRES_SETTINGS='fsync=on full_page_writes=on shared_buffers=1GB max_wal_size=8GB' \
 		POSTRIDER_TEST_MYSQL_SETTINGS='innodb_flush_log_at_trx_commit=1 innodb_buffer_pool_size=1G innodb_log_file_size=1G' \
 		$(BIN)/testrun exec $(BIN)/bench $(ARGS) || code=$$?; \
 		$(BIN)/bench -page docs/performance.md && exit $$code

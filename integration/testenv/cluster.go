@@ -98,7 +98,7 @@ func startCluster(ctx context.Context, bin string) (*Cluster, error) {
 		c.settings = strings.Join(append([]string{
 			"listen_addresses=127.0.0.1", "port=" + strconv.Itoa(port), "unix_socket_directories=",
 			"fsync=off", "synchronous_commit=on", "full_page_writes=off", "max_connections=300",
-			"max_prepared_transactions=20", "autovacuum_naptime=5s",
+			"max_prepared_transactions=20",
 		}, more...), " -c ")
 		start := fmt.Sprintf(`%[1]s/initdb -D data -U postgres -A trust -E UTF8 --no-locale -N >log 2>&1 &&
 			%[1]s/pg_ctl -D data -w -t 60 -l log -o '-c %[2]s' start >/dev/null 2>&1`, quote(bin), c.settings)
