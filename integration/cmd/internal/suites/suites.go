@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,8 +20,21 @@ import (
 	"github.com/postrider/postrider/integration/testenv"
 )
 
-// Suite is a package of integration, and the tests of it that are left out.
-type Suite struct{ Name, Skip string }
+// Suite is a package of integration, and patterns of what is left out of it: of
+// tests, or of "test/subtest".
+type Suite struct {
+	Name string
+	Skip []string
+}
+
+// skip is the flag for it. Go test takes the first alternative that agrees with a
+// name as far as that goes, and one for subtests agrees with every test: behind it
+// a test's own pattern would count for nothing.
+func (s Suite) skip() string {
+	depth := func(pattern string) int { return strings.Count(pattern, "/") }
+	list := slices.SortedStableFunc(slices.Values(s.Skip), func(a, b string) int { return depth(a) - depth(b) })
+	return "-test.skip=" + strings.Join(list, "|")
+}
 
 // Main is the main function of a command: it exits with 1 where run fails or says
 // that a suite failed, with 130 after an interrupt.
@@ -103,7 +117,7 @@ func Run(ctx context.Context, out io.Writer, root, dir, server string, list []Su
 	}
 	for _, s := range list {
 		step(s.Name, command(ctx, filepath.Join(root, "integration", s.Name), env,
-			filepath.Join(dir, s.Name+".test"), "-test.timeout=5m", "-test.skip="+s.Skip))
+			filepath.Join(dir, s.Name+".test"), "-test.timeout=5m", s.skip()))
 	}
 	step("demo", command(ctx, dir, env, filepath.Join(dir, "postrider"), "demo", "--orders", "300", "--db", database))
 	return ok
