@@ -58,7 +58,7 @@ func newShop(t *testing.T, db database, config string) *shop {
 		return rec.ID
 	}
 	file := filepath.Join(t.TempDir(), "postrider.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "db: %q\nnats: %s\nstream: %s\nttl: 2s\npoll: 50ms\n%s\n", db.url, testenv.NATS(t), s.name, config), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, "db: %q\nnats: %s\nstream: %s\nttl: 6s\npoll: 50ms\n%s\n", db.url, testenv.NATS(t), s.name, config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.relay = start(t, nil, "run", "--config", file)
