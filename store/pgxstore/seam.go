@@ -36,14 +36,15 @@ func newPool(p *pgxpool.Pool) *pool {
 }
 
 func (p *pool) Conn(ctx context.Context) (sqlcore.Conn, error) {
-	c, err := p.Acquire(ctx)
+	lent, err := p.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
+	c := &conn{querier: querier{lent.Conn(), p}, lent: lent}
 	if p.road.Load() == unknown {
-		through, err := throughPooler(ctx, c.Conn())
+		through, err := throughPooler(ctx, lent.Conn())
 		if err != nil {
-			c.Release()
+			_ = c.Release()
 			return nil, err
 		}
 		road := direct
@@ -52,7 +53,7 @@ func (p *pool) Conn(ctx context.Context) (sqlcore.Conn, error) {
 		}
 		p.road.Store(road)
 	}
-	return &conn{querier: querier{c, p}, c: c}, nil
+	return c, nil
 }
 
 // throughPooler tells whether the process that answers is another than the one
@@ -84,20 +85,43 @@ func (p *pool) Limit() int { return int(p.Stat().MaxConns()) }
 
 type conn struct {
 	querier
-	c     *pgxpool.Conn
-	lanes *laneDecoder // nil: no lane has been read
+	lent  *pgxpool.Conn // nil: taken out of the pool for good
+	lanes *laneDecoder  // nil: no lane has been read
 }
 
+// Release gives nothing back that pgx has given up. It waits in the background for
+// the server to say goodbye, for 15 s on a line that has vanished, and a pool that
+// still counts the connection lends no other in its place: a relay that has lost
+// its lines could not open new ones.
 func (c *conn) Release() error {
-	c.c.Release()
+	switch {
+	case c.lent == nil:
+	case c.lent.Conn().IsClosed():
+		c.Discard()
+	default:
+		c.lent.Release()
+	}
 	return nil
+}
+
+// take takes the connection out of the pool for good.
+func (c *conn) take() *pgx.Conn {
+	lent := c.lent
+	c.lent = nil
+	return lent.Hijack()
 }
 
 // Discard does not wait for a server that does not answer.
 func (c *conn) Discard() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	if c.lent == nil {
+		return
+	}
+	const limit = time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	_ = c.c.Conn().Close(ctx) // what is closed is not given back
+	out := c.take()
+	_ = out.Close(ctx) // it is given up; its error says nothing new
+	time.AfterFunc(limit, func() { _ = out.PgConn().Conn().Close() })
 }
 
 // statements is what connections and transactions have in common.

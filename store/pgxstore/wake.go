@@ -140,7 +140,7 @@ func (s *Store) subscribe(ctx context.Context) (c *pgx.Conn, channel string, err
 		lent.Discard()
 		return nil, "", err
 	}
-	return lent.(*conn).c.Hijack(), channel, nil
+	return lent.(*conn).take(), channel, nil
 }
 
 // channel is the name of the tables' channel. It is made of where the tables

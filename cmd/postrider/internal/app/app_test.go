@@ -1,11 +1,13 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"net"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgproto3"
 )
@@ -99,33 +101,18 @@ func TestScrubKeepsTheWords(t *testing.T) {
 // password stays out.
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			b := pgproto3.NewBackend(c, c)
-			if _, err := b.ReceiveStartupMessage(); err == nil {
-				b.Send(&pgproto3.AuthenticationCleartextPassword{})
-				b.Flush()
-				b.Receive()
-				b.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "28P01", Message: `password authentication failed for user "app"`})
-				b.Flush()
-			}
-			c.Close()
-		}
-	}()
-	_, err = OpenStore(t.Context(), "postgres://app:hunter2@"+ln.Addr().String()+"/shop?sslmode=disable", nil)
+	addr := greeter(t, func(b *pgproto3.Backend) {
+		b.Send(&pgproto3.AuthenticationCleartextPassword{})
+		b.Flush()
+		b.Receive()
+		b.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "28P01", Message: `password authentication failed for user "app"`})
+		b.Flush()
+	})
+	_, err := OpenStore(t.Context(), "postgres://app:hunter2@"+addr+"/shop?sslmode=disable", nil)
 	if err == nil {
 		t.Fatal("connected")
 	}
-	for _, want := range []string{ln.Addr().String(), "password authentication failed", "28P01"} {
+	for _, want := range []string{addr, "password authentication failed", "28P01"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not show %q", want)
 		}
@@ -136,4 +123,54 @@ func TestWrongPassword(t *testing.T) {
 	if t.Failed() {
 		t.Log(err)
 	}
+}
+
+// A server that greets and then says nothing is given up when the time is over, and
+// not 15 s later, when the driver has done with waiting for its goodbye.
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	ended := make(chan struct{})
+	defer close(ended)
+	addr := greeter(t, func(b *pgproto3.Backend) {
+		b.Send(&pgproto3.AuthenticationOk{})
+		b.Send(&pgproto3.BackendKeyData{ProcessID: 1, SecretKey: make([]byte, 4)})
+		b.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+		b.Flush()
+		<-ended
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	if _, err := OpenStore(ctx, "postgres://app@"+addr+"/shop?sslmode=disable", nil); err == nil {
+		t.Error("connected")
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("gave up after %v", took)
+	}
+}
+
+// greeter is a server that says what greet says to each connection, and closes it.
+func greeter(t *testing.T, greet func(*pgproto3.Backend)) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				b := pgproto3.NewBackend(c, c)
+				if _, err := b.ReceiveStartupMessage(); err == nil {
+					greet(b)
+				}
+			}()
+		}
+	}()
+	return ln.Addr().String()
 }

@@ -217,14 +217,26 @@ func (s *Store) Reset() {
 	}
 }
 
-// Close closes the database.
+// closeLimit is how long Close waits for connections that are closed in the background.
+const closeLimit = 2 * time.Second
+
+// Close closes the database. Connections that pgx has given up and still says goodbye
+// to, for 15 s where nobody answers, are left to the end of the process.
 func (s *Store) Close() error {
 	var err error
 	if s.DB != nil {
 		err = s.DB.Close()
 	}
 	if s.Pool != nil {
-		s.Pool.Close()
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			s.Pool.Close()
+		}()
+		select {
+		case <-closed:
+		case <-time.After(closeLimit):
+		}
 	}
 	return err
 }
