@@ -53,7 +53,7 @@ func TestHalfOpen(t *testing.T) {
 			if proxies[line].happened("half-open") == 0 {
 				t.Error("no byte went into a dead connection")
 			}
-			if _, err := r.stop(patience); err != nil {
+			if _, err := r.stop(mostStop); err != nil {
 				t.Error(err)
 			}
 			for _, f := range judge(g.truth()).faults {

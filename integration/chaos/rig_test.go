@@ -38,6 +38,7 @@ type rig struct {
 	mu         sync.Mutex
 	committing map[string]time.Time // by message: the clock before its commit
 	unanswered int                  // commits whose outcome the producer did not learn
+	stopping   time.Time            // since when its relays are told to stop
 }
 
 const patience = 2 * time.Minute // for whatever must come about on a busy machine
@@ -281,8 +282,11 @@ func (g *rig) truth() truth {
 		pending: g.pending(),
 		dead:    g.scalar(`SELECT count(*) FROM postrider_dead`),
 		parked:  g.scalar(`SELECT count(*) FROM postrider_parked_keys`),
-		owned:   g.scalar(`SELECT count(*) FROM postrider_lanes WHERE owner IS NOT NULL`),
-		orders:  map[string]order{}, committing: g.committing,
+		// A relay that was late to renew has begun anew under another owner, and
+		// leaves to time what the last one had.
+		owned: g.scalar(`SELECT count(*) FROM postrider_lanes l JOIN postrider_relays r ON r.owner = l.owner
+ WHERE r.ended = 0 AND r.expires_at > $1`, g.stopping.Add(ttl/2).UnixMicro()),
+		orders: map[string]order{}, committing: g.committing,
 	}
 	rows, err := g.db.Query(`SELECT id, k, n, due FROM orders`)
 	g.must(err)
@@ -445,6 +449,11 @@ func (s *relayed) stop(limit time.Duration) (took time.Duration, err error) {
 	s.ending = true
 	s.mu.Unlock()
 	begun := time.Now()
+	s.g.mu.Lock()
+	if s.g.stopping.IsZero() {
+		s.g.stopping = begun
+	}
+	s.g.mu.Unlock()
 	if err := p.signal(syscall.SIGTERM); err != nil {
 		return 0, err
 	}

@@ -17,7 +17,7 @@ type truth struct {
 	pending    int64 // rows ready, scheduled, waiting or parked
 	dead       int64
 	parked     int64 // keys
-	owned      int64 // lanes with an owner
+	owned      int64 // lanes of owners that were alive when their relays were told to stop
 	committing map[string]time.Time
 }
 
