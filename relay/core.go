@@ -99,7 +99,8 @@ func (c *core) grant(leases []outbox.LaneLease, w *window) (lost []*lane) {
 			lost = append(lost, l)
 		}
 		l = &lane{
-			lease: ls, route: c.routes[i], window: w, more: true, fresh: true, tried: ls.TriedTo, want: ls.TriedTo, ahead: aheadMin,
+			lease: ls, route: c.routes[i], window: w, more: true, fresh: true,
+			tried: ls.TriedTo, want: ls.TriedTo, top: ls.TriedTo, paced: ls.TriedTo, ahead: aheadMin,
 			rows: map[int64]*row{}, keys: map[string]*key{}, partial: map[int64]*key{}, parked: map[string]bool{}, still: map[int64]bool{}, since: map[string]bool{},
 			seen: seenKeys{often: c.often, most: c.most},
 		}
@@ -192,8 +193,7 @@ func (c *core) forget(l *lane) {
 // read proves what the table holds now.
 func (c *core) restart() {
 	for _, l := range c.list {
-		l.cursor, l.more, l.whole = 0, true, false
-		l.seen.clear()
+		l.restart()
 	}
 }
 
@@ -417,12 +417,6 @@ func (c *core) keep(l *lane, lr *outbox.LaneRow, k *key) *row {
 	rt := l.route
 	l.rows[lr.Pos] = r
 	l.held++
-	// With a quarter of it left already, so that the raise rides with a settle and
-	// no row waits for a commit of its own.
-	if r.Pos > l.want-l.ahead/4 {
-		l.want = r.Pos + l.ahead
-	}
-	l.top = max(l.top, r.Pos)
 	rt.rows++
 	rt.bytes += r.size
 	rt.met = true
@@ -545,18 +539,37 @@ func (c *core) seenAll(l *lane) {
 	l.whole = true
 }
 
-// offer puts a row, or a key's head, where it waits for a sender: behind the
-// commit that raises tried_to, among the suspects, or ready.
+// offer puts a row, or a key's head, where it waits for a sender: among the
+// suspects, or ready.
 func (c *core) offer(it item) {
 	r := it.head()
 	l := r.lane
-	switch {
-	case r.Pos > l.tried:
-		l.untried = append(l.untried, it)
-	case r.Pos <= l.suspect:
+	if r.Pos <= l.suspect {
 		c.suspects = append(c.suspects, it)
-	default:
+	} else {
 		l.route.ready = append(l.route.ready, it)
+	}
+}
+
+// tries tells whether an item that is ready may be handed out. If not it waits for
+// the commit that raises tried_to.
+func (l *lane) tries(it item) bool {
+	r := it.head()
+	if r.Pos <= l.tried {
+		return true
+	}
+	l.untried = append(l.untried, it)
+	l.raise(r.Pos)
+	return false
+}
+
+// raise asks for a higher tried_to when a row is handed out, or would be: by what
+// was merely read, a whole backlog would be suspect after a crash. It asks with a
+// quarter of the last raise left already, so that the next one rides with a settle
+// and no row waits for a commit of its own.
+func (l *lane) raise(pos int64) {
+	if l.want == l.tried && pos > l.tried-l.ahead/4 {
+		l.want = pos + l.ahead
 	}
 }
 
@@ -614,20 +627,25 @@ func (c *core) takeBatch(rt *route, now time.Time) []*row {
 				c.unsolo() // parked while it waited for the broker
 				continue
 			}
-			if r := it.r; !r.lane.closed() && r.state == rowHeld && c.handOut(r) {
+			if r := it.r; !r.lane.closed() && r.state == rowHeld && r.lane.tries(it) && c.handOut(r) {
 				batch, size = append(batch, r), size+r.size
 			}
 			continue
 		}
 		k := it.k
+		closed := k.lane.closed()
+		if !closed && len(k.queue) > 0 && !k.lane.tries(it) {
+			continue // it stays listed
+		}
 		k.listed = false
-		if k.lane.closed() {
+		if closed {
 			continue
 		}
 		// More than one row of a key only where the transport keeps their
 		// order, and never in two Sends at once.
 		for len(k.queue) > 0 && (k.flight == 0 || rt.pipelines) && len(batch) < limit && size < maxBatchBytes {
 			if r := k.queue[0]; r.Pos > k.lane.tried {
+				k.lane.raise(r.Pos)
 				break
 			}
 			r := k.pop()
@@ -656,9 +674,12 @@ const maxBatchBytes = 4 << 20
 // handOut moves a row from held to sending. false: it cannot be sent and is
 // settled as dead.
 func (c *core) handOut(r *row) bool {
-	r.lane.held--
-	r.lane.pending++
-	r.state, r.since = rowSending, r.lane.route.accepted
+	l := r.lane
+	l.held--
+	l.pending++
+	l.top = max(l.top, r.Pos)
+	l.raise(r.Pos)
+	r.state, r.since = rowSending, l.route.accepted
 	if r.Err == nil {
 		return true
 	}

@@ -62,7 +62,7 @@ type lane struct {
 	tried   int64 // rows up to here may be handed out
 	want    int64 // tried_to as it is to be
 	ahead   int64 // by how much the next raise runs ahead
-	top     int64 // the highest position held so far
+	top     int64 // the highest position handed out so far
 	paced   int64 // what it was at the last raise
 	raised  time.Time
 	suspect int64  // rows up to here are sent alone
@@ -92,6 +92,12 @@ func (l *lane) Live() bool { return !l.lost.Load() && l.window.live() }
 func (l *lane) reload() {
 	l.fresh = true
 	l.changes++
+}
+
+// restart has the lane read again from its start.
+func (l *lane) restart() {
+	l.cursor, l.more, l.whole = 0, true, false
+	l.seen.clear()
 }
 
 func (l *lane) closed() bool { return l.draining || l.lost.Load() }
