@@ -21,6 +21,10 @@ type leaser struct {
 	held []outbox.LaneLease
 	old  *window   // its sends are not back yet
 	give time.Time // until then they are waited for
+
+	unsure bool // lanes may be held that a lost answer has named
+	asked  bool // at the stop, which those are
+	ended  bool // the stop has said all
 }
 
 func (l *leaser) next() (*call, wait) {
@@ -89,6 +93,7 @@ func (l *leaser) renewCall(w *window, started time.Time) *call {
 			reason := ""
 			e.mu.Lock()
 			var lost []outbox.LaneLease
+			l.unsure = err != nil && (l.unsure || req.Want > 0)
 			switch {
 			case errors.Is(err, outbox.ErrOwnerEnded):
 				reason = "the store ended it"
@@ -212,15 +217,36 @@ func (l *leaser) endWindow(reason string) (lost []outbox.LaneLease) {
 	}
 	l.old, l.give, l.at = w, time.Now().Add(e.opt.TTL), time.Time{}
 	e.window = newWindow(l.signal)
-	e.shares = nil
+	e.shares, l.unsure = nil, false
 	return lost
 }
 
-// endCall ends the owner and gives every lane back.
-func (l *leaser) endCall() *call {
+// lastCall is what a relay that stops still has to ask of the store, nil at the
+// end: which lanes it holds, where the answer to that was lost, and to end its owner.
+// Lanes that it does not know of would be given back clean, suspects or not; then
+// all of them are left to the end of the lease.
+func (l *leaser) lastCall() (c *call) {
 	e := l.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	switch {
+	case l.ended:
+		return nil
+	case l.unsure && !l.asked:
+		l.asked = true
+		return l.renewCall(e.window, time.Now())
+	}
+	l.ended = true
+	if l.unsure {
+		l.endWindow("")
+		return nil
+	}
+	return l.endCall()
+}
+
+// endCall ends the owner and gives every lane back. Under the lock.
+func (l *leaser) endCall() *call {
+	e := l.e
 	req := l.request(e.window)
 	req.End = true
 	for _, ln := range e.core.list {

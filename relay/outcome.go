@@ -237,10 +237,12 @@ func (c *core) settled(r *row, res outbox.SettleResult, now time.Time) (fenced b
 			c.twice = twice{r.Record.ID, o.Attempts + 1}
 		}
 		l.delete(r)
-		if k != nil {
-			k.flight--
-			c.cut(k, 0)
+		if k == nil {
+			l.restart() // a sweep would find it too, with its lane clean by then
+			return false
 		}
+		k.flight--
+		c.cut(k, 0)
 		return false
 	}
 	r.state = rowDone

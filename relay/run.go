@@ -325,11 +325,11 @@ func (e *engine) drain(ctx context.Context) int {
 
 // endLease is the clean stop: every lane is given back at once.
 func (e *engine) endLease(ctx context.Context) {
-	c := e.lease.endCall()
 	s := e.session(e.lease.purpose)
 	defer s.end()
-	_ = s.do(ctx, c) // else the lanes are free when the lease runs out
-	c.end(nil)
+	for c := e.lease.lastCall(); c != nil; c = e.lease.lastCall() {
+		c.end(s.do(ctx, c)) // if it fails the lanes are free when the lease runs out
+	}
 }
 
 // lost notes that a store connection broke. Reads start over, and nothing new

@@ -120,10 +120,18 @@ func (s *sim) begin(r *simRelay, b *batch, d *transport.Delivery, m *simMessage)
 
 // settledAs notes what an outcome that the store has written means for later
 // sends.
-func (m *simMessage) settledAs(t outbox.Settlement) {
+func (s *sim) settledAs(m *simMessage, t outbox.Settlement) {
 	m.retry = time.Time{}
-	if t.Outcome == outbox.SettleFailed {
-		m.retry = t.RetryAt
+	if t.Outcome != outbox.SettleFailed {
+		return
+	}
+	m.retry = t.RetryAt
+	if m.key == "" {
+		// It comes back at another position. A delete of an earlier owner, to
+		// whom it was accepted, finds nothing at the old one.
+		for _, r := range s.relays {
+			delete(r.rules.accepted, m)
+		}
 	}
 }
 

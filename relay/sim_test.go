@@ -195,6 +195,7 @@ type simLoop struct {
 	deaf bool
 	gen  int
 	over bool
+	busy bool // its call is under way
 }
 
 // simTransport only says whether keys are pipelined; the simulation sends.
@@ -291,7 +292,9 @@ func (r *simRelay) loop(lp looper) {
 			l.sleep(w.d, w.deaf)
 			return
 		}
+		l.busy = true
 		s.call(r, purpose, c, func(err error) {
+			l.busy = false
 			if err != nil {
 				l.sleep(storeBackoffSim(s), true)
 				return
@@ -415,7 +418,7 @@ func (st simStore) SettleLanes(ctx context.Context, r outbox.SettleRequest) ([]o
 			continue
 		}
 		m := st.s.messages[t.ID]
-		m.settledAs(t)
+		st.s.settledAs(m, t)
 		if t.Epoch < st.s.epochs[t.Lane] {
 			st.s.breaks("fence", "%v was settled under epoch %d, the lane has %d", m, t.Epoch, st.s.epochs[t.Lane])
 		}
@@ -646,7 +649,7 @@ func (s *sim) stop(r *simRelay, then func()) {
 	}
 	began := time.Now()
 	cancelled := false
-	poll := func() {}
+	poll, last := func() {}, func() {}
 	poll = func() {
 		if !r.alive(poll) {
 			return
@@ -668,17 +671,25 @@ func (s *sim) stop(r *simRelay, then func()) {
 		for _, l := range r.loops {
 			l.over = true
 		}
-		c := r.e.lease.endCall()
-		s.call(r, "lease", c, func(error) {
-			if took := time.Since(began); took > r.e.opt.Grace+cancelGrace+settleGrace+8*time.Second {
-				s.breaks("P8", "the stop of relay %d took %v", r.name, took)
-			}
-			r.dead = true
-			s.collect(r)
-			if then != nil {
-				then()
-			}
-		})
+		if r.loops[0].busy { // cancelled, it comes back sooner; the fate of a lost one is as unknown
+			s.after(2*time.Millisecond, poll)
+			return
+		}
+		last()
+	}
+	last = func() {
+		if c := r.e.lease.lastCall(); c != nil {
+			s.call(r, "lease", c, func(error) { last() })
+			return
+		}
+		if took := time.Since(began); took > r.e.opt.Grace+cancelGrace+settleGrace+8*time.Second {
+			s.breaks("P8", "the stop of relay %d took %v", r.name, took)
+		}
+		r.dead = true
+		s.collect(r)
+		if then != nil {
+			then()
+		}
 	}
 	poll()
 }

@@ -18,7 +18,7 @@ import (
 
 // wire is a relay's own way to the broker. Those that share a store have one each.
 type wire struct {
-	state atomic.Int32 // up, away or hung
+	state atomic.Int32 // up, slow, away or hung
 	mu    sync.Mutex
 	sent  []sending // what left
 }
@@ -27,6 +27,7 @@ const (
 	up int32 = iota
 	away
 	hung // takes messages and answers nothing
+	slow // takes messages that came meanwhile together
 )
 
 type sending struct {
@@ -36,6 +37,9 @@ type sending struct {
 }
 
 func (w *wire) Send(ctx context.Context, ds []*transport.Delivery) {
+	if w.state.Load() == slow {
+		time.Sleep(50 * time.Millisecond)
+	}
 	for _, d := range ds {
 		o := transport.Accepted
 		switch w.state.Load() {
@@ -66,8 +70,8 @@ func (w *wire) take() []sending {
 	return sent
 }
 
-// aftermath is an outbox whose only relay has died, with all n messages in the
-// hands of its senders. Every lane has some.
+// aftermath is an outbox whose only relay has died. Every lane has some of the n
+// messages.
 func aftermath(t *testing.T) (g *rig, n int) {
 	g = newRig(t, &storetest.MemOptions{Routes: []outbox.Route{{Name: "default", Ordered: 4, Unordered: 2}}}, nil)
 	for range 3 {
@@ -78,20 +82,27 @@ func aftermath(t *testing.T) (g *rig, n int) {
 			g.commit(g.record(""))
 		}
 	}
+	g.aftermath()
+	return g, 72
+}
+
+// aftermath is what is left when the only relay has died, with all messages in the
+// hands of its senders.
+func (g *rig) aftermath() {
+	g.t.Helper()
 	req := outbox.LaneRequest{Owner: outbox.NewID(), Routes: []string{"default"}, Want: 6, TTL: time.Second}
 	grant, err := g.mem.AcquireLanes(context.Background(), req)
-	if err != nil || len(grant.Leases) != 6 {
-		t.Fatalf("acquire: %+v, %v", grant, err)
+	if err != nil || len(grant.Leases) == 0 {
+		g.t.Fatalf("acquire: %+v, %v", grant, err)
 	}
 	set := outbox.SettleRequest{Owner: req.Owner}
 	for _, l := range grant.Leases {
 		set.TriedTo = append(set.TriedTo, outbox.LaneMark{Lane: l.Lane, Epoch: l.Epoch, Pos: 1000})
 	}
 	if _, err := g.mem.SettleLanes(context.Background(), set); err != nil {
-		t.Fatal(err)
+		g.t.Fatal(err)
 	}
 	time.Sleep(req.TTL + time.Millisecond)
-	return g, 72
 }
 
 func (g *rig) startOver(store outbox.Store, w *wire, opts *relay.Options) (stop func() error) {
@@ -192,6 +203,34 @@ func TestSuspectsOfARelayThatStops(t *testing.T) {
 	})
 }
 
+// unheard is a store whose grants of lanes are never heard.
+type unheard struct{ *storetest.Mem }
+
+func (f unheard) AcquireLanes(ctx context.Context, r outbox.LaneRequest) (outbox.LaneGrant, error) {
+	g, err := f.Mem.AcquireLanes(ctx, r)
+	if r.Want > 0 {
+		return outbox.LaneGrant{}, errors.New("connection lost")
+	}
+	return g, err
+}
+
+// A relay that stops gives back what it holds without having heard of it, and
+// does not clear it either.
+func TestSuspectsOfLanesUnheardOf(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, n := aftermath(t)
+		var w wire
+		stop := g.startOver(unheard{g.mem}, &w, nil)
+		time.Sleep(10 * time.Millisecond)
+		g.stop(stop)
+		stop = g.startOver(g.mem, &w, nil)
+		time.Sleep(3 * time.Second) // the lease of the first would last 15
+		g.alone("the next relay", w.take(), n)
+		g.stop(stop)
+	})
+}
+
 // unrenewed is a store without renewals for a while.
 type unrenewed struct {
 	*storetest.Mem
@@ -229,4 +268,110 @@ func TestSuspectsAfterALateRenewal(t *testing.T) {
 		}
 		g.stop(stop)
 	})
+}
+
+// mute is a store whose first answers to a count of an attempt are lost, and whose
+// sweeps find nothing for a while.
+type mute struct {
+	*storetest.Mem
+	answers atomic.Int32 // still to be lost
+	blind   atomic.Bool
+}
+
+func (f *mute) SweepLanes(ctx context.Context, reads []outbox.LaneRead, dst []outbox.LaneSpot) (int, error) {
+	if f.blind.Load() {
+		return 0, nil
+	}
+	return f.Mem.SweepLanes(ctx, reads, dst)
+}
+
+func (f *mute) SettleLanes(ctx context.Context, r outbox.SettleRequest) ([]outbox.SettleResult, error) {
+	res, err := f.Mem.SettleLanes(ctx, r)
+	for _, s := range r.Settlements {
+		if s.Outcome == outbox.SettleCount && !s.TakeBack && f.answers.Add(-1) >= 0 {
+			return nil, errors.New("connection lost")
+		}
+	}
+	return res, err
+}
+
+// The last suspect of a lane goes on being one when the answer to its count is lost.
+func TestSuspectWhoseCountHasNoAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t, &storetest.MemOptions{Routes: []outbox.Route{{Name: "default", Ordered: 1, Unordered: 1}}}, nil)
+		g.commit(g.record(""))
+		g.aftermath()
+		store := &mute{Mem: g.mem}
+		store.answers.Store(1)
+		store.blind.Store(true)
+		var w wire
+		w.state.Store(slow)
+		stop := g.startOver(store, &w, &relay.Options{TTL: 2 * time.Second, InFlight: 1})
+		time.Sleep(100 * time.Millisecond) // the lane is read: what comes now is no suspect
+		const others = 5000
+		for i := range others / 10 {
+			store.blind.Store(i < others/20) // longer than a renewal takes
+			for range 10 {
+				g.commit(g.record(""))
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		alone, beside := 0, 0
+		for _, s := range w.take() {
+			switch {
+			case s.attempts == 0:
+				beside++
+			case s.attempts == 1 && s.beside == 0:
+				alone++
+			default:
+				t.Errorf("%s was sent beside %d others, with %d attempts counted: want alone, with 1", s.body, s.beside, s.attempts)
+			}
+		}
+		if alone != 1 || beside != others {
+			t.Errorf("%d messages were sent alone and %d with others, want 1 and %d", alone, beside, others)
+		}
+		g.stop(stop)
+	})
+}
+
+// Who dies in front of a backlog leaves as suspects what it has sent, and little
+// more: not all that it had read.
+func TestSuspectsAreWhatWasSent(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"", "k"} {
+		t.Run(fmt.Sprintf("key %q", key), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const backlog, sent, most = 1500, 10, 200
+				g := newRig(t, &storetest.MemOptions{Routes: []outbox.Route{{Name: "default", Ordered: 1, Unordered: 1}}}, nil)
+				for range backlog {
+					g.commit(g.record(key))
+				}
+				store := &unrenewed{Mem: g.mem}
+				var w wire
+				w.state.Store(hung)
+				stop := g.startOver(store, &w, &relay.Options{TTL: 2 * time.Second, InFlight: 1, Batch: sent})
+				time.Sleep(time.Second)
+				if n := len(w.take()); n == 0 {
+					t.Fatal("nothing was sent")
+				}
+				store.cut.Store(true)
+				_ = stop() // in the middle of a send, and its lanes are not given back
+
+				w.state.Store(up)
+				stop = g.startOver(g.mem, &w, nil)
+				time.Sleep(time.Minute)
+				alone := 0
+				for _, s := range w.take() {
+					alone += s.attempts
+				}
+				if left := g.pending(); left != 0 || alone < sent || alone > most {
+					t.Errorf("%d messages were sent alone and %d are left, want %d to %d of %d, and none", alone, left, sent, most, backlog)
+				}
+				g.stop(stop)
+			})
+		})
+	}
 }
