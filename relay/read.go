@@ -178,9 +178,6 @@ func (e *engine) reading(do func(context.Context, outbox.LaneStore) error, take,
 			}
 			e.core.reads.end(id)
 			e.kickSenders()
-			if _, urgent := e.core.marks(); urgent {
-				e.settle.signal()
-			}
 		},
 	}
 }

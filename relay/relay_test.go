@@ -517,3 +517,33 @@ func TestLoneUnorderedMessageIsTriedAgain(t *testing.T) {
 		}
 	})
 }
+
+// Nobody waits for a poll or a renewal: not a message that is alone, and not one
+// far above the last, for which tried_to has to be raised first.
+func TestWokenRelaySendsAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"", "k"} {
+		t.Run(fmt.Sprintf("key %q", key), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g := newRig(t, nil, nil)
+				r, stop := g.start(g.mem, &relay.Options{TTL: time.Minute, PollMin: 10 * time.Second, PollMax: 10 * time.Second})
+				time.Sleep(time.Second)
+				for n := range 5 {
+					for range 50 {
+						tx := g.mem.Begin() // what is rolled back leaves its positions unused
+						g.enlist(tx, g.record("other"))
+						tx.Rollback()
+					}
+					g.commit(g.record(key))
+					r.Wake()
+					time.Sleep(20 * time.Millisecond)
+					if got := len(g.accepted()); got != n+1 {
+						t.Errorf("%d messages were delivered 20 ms after message %d", got, n+1)
+					}
+				}
+				g.stop(stop)
+			})
+		})
+	}
+}

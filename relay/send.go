@@ -34,10 +34,10 @@ func (e *engine) nextBatch(rt *route) (*batch, time.Duration) {
 	defer e.mu.Unlock()
 	now := e.now()
 	rows := e.core.takeBatch(rt, now)
+	if e.core.urgent() || len(rows) == 0 && len(e.core.outbox) > 0 {
+		e.settle.signal() // for tried_to, or for rows that cannot be decoded
+	}
 	if len(rows) == 0 {
-		if len(e.core.outbox) > 0 {
-			e.settle.signal() // rows that cannot be decoded
-		}
 		if !rt.down || rt.batches > 0 {
 			return nil, time.Hour
 		}

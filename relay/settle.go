@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/outbox"
@@ -50,7 +51,7 @@ func (s *settler) next() (*call, wait) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	waiting := len(e.core.outbox)
-	marked, urgent := e.core.marks()
+	marked, urgent := e.core.marks(), e.core.urgent()
 	batch := s.takeAside()
 	s.probing = len(batch) > 0
 	if !s.probing {
@@ -216,14 +217,19 @@ func (h *Hooks) settled(r *row, o *outbox.Settlement, res outbox.SettleResult) {
 	}
 }
 
-// marks lists the lanes whose tried_to is to be raised; urgent: something waits
-// for it, or for a solo send's attempt.
-func (c *core) marks() (ls []*lane, urgent bool) {
+// marks lists the lanes whose tried_to is to be raised.
+func (c *core) marks() (ls []*lane) {
 	for _, l := range c.list {
 		if l.want > l.tried && !l.closed() {
 			ls = append(ls, l)
-			urgent = urgent || len(l.untried) > 0
 		}
 	}
-	return ls, urgent || c.solo != nil && c.solo.state == rowSettling
+	return ls
+}
+
+// urgent tells whether something waits for a raise of tried_to, or for a solo
+// send's attempt.
+func (c *core) urgent() bool {
+	return c.solo != nil && c.solo.state == rowSettling ||
+		slices.ContainsFunc(c.list, func(l *lane) bool { return len(l.untried) > 0 && !l.closed() })
 }
