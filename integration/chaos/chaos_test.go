@@ -22,8 +22,9 @@ const (
 	grace  = 3 * time.Second
 	relays = 3
 	// A replaced relay may meet a database that does not answer: beyond the
-	// grace it cancels its sends and gives outcomes and leases 5 s each.
-	mostStop = grace + 12*time.Second
+	// grace it cancels its sends, gives outcomes and leases 5 s each, and waits 2 s
+	// for its connections.
+	mostStop = grace + 15*time.Second
 	// A fault waits so long for its target, which other faults may keep from
 	// starting for seconds.
 	reach = time.Minute

@@ -85,7 +85,7 @@ func (p *pool) Limit() int { return int(p.Stat().MaxConns()) }
 
 type conn struct {
 	querier
-	lent  *pgxpool.Conn // nil: taken out of the pool for good
+	lent  *pgxpool.Conn // nil: given back, or taken out of the pool for good
 	lanes *laneDecoder  // nil: no lane has been read
 }
 
@@ -94,12 +94,13 @@ type conn struct {
 // still counts the connection lends no other in its place: a relay that has lost
 // its lines could not open new ones.
 func (c *conn) Release() error {
-	switch {
-	case c.lent == nil:
-	case c.lent.Conn().IsClosed():
+	switch lent := c.lent; {
+	case lent == nil:
+	case lent.Conn().IsClosed():
 		c.Discard()
 	default:
-		c.lent.Release()
+		c.lent = nil
+		lent.Release()
 	}
 	return nil
 }
